@@ -1,0 +1,1 @@
+"""Generate, score, give an interval. Never imports train or experience."""

@@ -1,0 +1,246 @@
+"""ExGRPO on TRL: plan, generate, verify, learn, commit. No formula lives here."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from exgrpo.errors import ConfigError, StoreMismatchError
+from exgrpo.experience import ExperienceReplay
+from exgrpo.objective import mixed_policy_loss
+from exgrpo.train.batch import StepBatch
+from exgrpo.train.compat import GeneratedRows, HookedGRPOTrainer, RecordedRow, check_trl
+from exgrpo.train.config import ExGRPOConfig
+from exgrpo.train.fresh import FreshQuestions
+from exgrpo.train.questions import check_dataset, question_ids, store_identity
+from exgrpo.train.scoring import score_candidates
+from exgrpo.train.telemetry import step_metrics
+from exgrpo.types import Proposal
+
+SCORING_BATCH_FACTOR = (
+    4  # without gradients a forward holds no activations: four times the rows fit where training does
+)
+
+
+class ExGRPOTrainer(HookedGRPOTrainer):
+    """A `trl.GRPOTrainer` that replays its own past successes (ExGRPO, arXiv 2510.02245).
+
+    Used as `GRPOTrainer` is: same data set columns, same reward functions, with `ExGRPOConfig` for `GRPOConfig`. Each
+    generation batch of Q questions holds up to floor(replay_ratio Q) questions from the experience, with K - 1 new
+    rollouts and one recorded trajectory each; the rest are fresh questions with K new rollouts.
+
+    Args:
+        model: as `GRPOTrainer`.
+        reward_funcs: as `GRPOTrainer`. A rollout counts as correct where its total reward reaches
+            `args.success_reward`. A replayed trajectory keeps its recorded reward and is not judged again.
+        args: an `ExGRPOConfig`.
+        train_dataset: a `datasets.Dataset` with a column `prompt`; the other columns go to the reward functions.
+        experience: an open `ExperienceReplay` to use. Default: the database at `args.experience_path`.
+        **kwargs: whatever else `GRPOTrainer` takes (`eval_dataset`, `processing_class`, `callbacks`, `peft_config`...).
+
+    Raises:
+        ConfigError: for settings that cannot work.
+        DataError: for a data set that cannot be replayed from.
+        StoreError: where the experience database cannot be opened, belongs to another run, or does not match.
+    """
+
+    _batch: StepBatch  # of the step under way
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: ExGRPOConfig | None = None,
+        train_dataset: Dataset | None = None,
+        *,
+        experience: ExperienceReplay | None = None,
+        **kwargs: Any,
+    ):
+        check_trl()
+        args = ExGRPOConfig("ExGRPO") if args is None else args
+        if not isinstance(args, ExGRPOConfig):
+            raise ConfigError(
+                "args", expected="an ExGRPOConfig", found=type(args).__name__, hint="from exgrpo import ExGRPOConfig"
+            )
+        for name in ("tools", "environment_factory", "rollout_func"):
+            if kwargs.get(name):
+                raise ConfigError(
+                    name,
+                    expected="nothing: a record holds one prompt and one response",
+                    found="a value",
+                    hint="leave it out, or train with trl.GRPOTrainer",
+                )
+        check_dataset(train_dataset)
+        ids = question_ids(train_dataset, args)
+        self.fresh_questions = FreshQuestions(
+            ids, shuffle=args.shuffle_dataset, seed=args.seed, batch_questions=args.num_questions
+        )
+        super().__init__(model, reward_funcs, args=args, train_dataset=train_dataset, **kwargs)
+        self._check_model()
+        self._objective = args.objective_settings()
+        self._seconds: dict[str, float] = {}
+        self.experience = experience or ExperienceReplay.open(
+            self._experience_path(),
+            args.replay_settings(),
+            identity=store_identity(args, self.tokenizer, ids),
+            seed=args.seed,
+            log_prob_dtype=args.log_prob_dtype,
+        )
+
+    def _check_model(self) -> None:
+        if not isinstance(self.processing_class, PreTrainedTokenizerBase):
+            raise ConfigError(
+                "processing_class",
+                expected="a tokenizer: experience records hold token ids only",
+                found=type(self.processing_class).__name__,
+                hint="train a text model, or use trl.GRPOTrainer",
+            )
+        if self.aux_loss_enabled:
+            raise ConfigError(
+                "router_aux_loss_coef",
+                expected="0: the mixed objective has no load-balancing term",
+                found=self.router_aux_loss_coef,
+                hint="set router_aux_loss_coef to 0",
+            )
+
+    def _experience_path(self) -> Path | None:
+        if self.args.experience_path == ":memory:":
+            return None
+        return Path(self.args.experience_path or Path(self.args.output_dir) / "experience.sqlite")
+
+    # ---- plan --------------------------------------------------------------------------------------------------------
+
+    def compose_rows(self, num_rows: int) -> tuple[list[dict[str, Any]], dict[int, RecordedRow]]:
+        """Plan the next step and return its data set rows [B] and those that are not generated, by position."""
+        self._seconds = {}
+        step = self.experience.status().step + 1
+        num_questions = num_rows // self.num_generations
+        with self._timed("time/plan_s"):
+            proposal = self.experience.propose(step, num_questions)
+        with self._timed("time/score_s"):
+            entropies = self._entropies(proposal)
+        with self._timed("time/plan_s"):
+            plan = self.experience.choose(proposal, entropies)
+            if self.args.entropy_scoring == "cached":
+                # Known values are no measurement of this step: the commit notes those of the training forward instead.
+                plan = dataclasses.replace(plan, entropies={})
+            fresh_ids = self.fresh_questions.take(
+                num_questions - len(plan.replays),
+                busy={replay.experience.question_id for replay in plan.replays},
+                retired=self.experience.is_retired if self.args.retired_leave_fresh else lambda _: False,
+            )
+        num_candidates = sum(len(question.candidates) for question in proposal.questions)
+        self._batch = StepBatch(plan, fresh_ids, self.num_generations, num_candidates)
+        rows = [self.train_dataset[self.fresh_questions.row(question)] for question in self._batch.question_ids]
+        return [row for row in rows for _ in range(self.num_generations)], self._batch.recorded()
+
+    def _entropies(self, proposal: Proposal) -> dict[str, float]:
+        candidates = [candidate for question in proposal.questions for candidate in question.candidates]
+        if self.args.entropy_scoring == "cached":
+            return {candidate.id: candidate.entropy for candidate in candidates}
+        return score_candidates(
+            self,
+            self.experience.load([candidate.id for candidate in candidates]),
+            measure=self.args.uncertainty,
+            batch_size=SCORING_BATCH_FACTOR * self.args.per_device_train_batch_size,
+        )
+
+    # ---- generate and verify -----------------------------------------------------------------------------------------
+
+    def rows_measured(self, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
+        """Keep what the forward before several updates says of the new rows."""
+        lengths = torch.tensor([len(ids) for ids in self._generated.response_ids], device=log_probs.device)
+        mask = torch.arange(log_probs.size(1), device=log_probs.device) < lengths.unsqueeze(1)
+        self._batch.capture(torch.arange(len(lengths)), log_probs, entropies, mask)
+
+    def rows_ready(self, rows: GeneratedRows, output: dict[str, Any]) -> dict[str, Any]:
+        """Add to TRL's generation batch: which rows are replayed, and their recorded log-probs."""
+        batch = self._batch
+        batch.set_generated(rows)
+        self._check_prompts(batch, rows)
+        old_log_probs = output.pop("old_per_token_logps", None)
+        behaviour = torch.zeros(output["completion_ids"].shape) if old_log_probs is None else old_log_probs.float()
+        behaviour = behaviour.to(output["completion_ids"].device)
+        replayed = torch.zeros(len(behaviour), dtype=torch.bool, device=behaviour.device)
+        for row, record in batch.recorded().items():
+            replayed[row] = True
+            behaviour[row] = 0.0
+            behaviour[row, : len(record.log_probs)] = torch.from_numpy(record.log_probs.copy())
+        output["row"] = torch.arange(len(behaviour), device=behaviour.device)
+        output["replayed"] = replayed
+        output["behaviour_log_probs"] = behaviour
+        # Whether fresh rows have log-probs of their own, or those of the training forward are theirs; per row, because
+        # TRL shuffles and splits whatever has one entry a row.
+        output["behaviour_known"] = replayed if old_log_probs is None else torch.ones_like(replayed)
+        return output
+
+    def _check_prompts(self, batch: StepBatch, rows: GeneratedRows) -> None:
+        for row, replay in batch.recorded_rows.items():
+            if rows.prompt_ids[row] != list(rows.prompt_ids[row - 1]):
+                raise StoreMismatchError(
+                    f"question {replay.experience.question_id}",
+                    expected="the recorded prompt ids",
+                    found="other ids from today's tokenizer, template or data set",
+                    hint="use the tokenizer, template and data of the run that filled the store, or an empty store",
+                )
+
+    # ---- learn -------------------------------------------------------------------------------------------------------
+
+    def policy_loss(
+        self, log_probs: torch.Tensor, entropies: torch.Tensor, mask: torch.Tensor, inputs: dict[str, Any]
+    ) -> torch.Tensor:
+        """Return the mixed loss of a micro-batch, and keep what its forward says of rows not measured yet."""
+        training = self.model.training
+        accumulated = self.current_gradient_accumulation_steps if training else 1
+        none = torch.zeros(len(mask), dtype=torch.bool, device=mask.device)
+        num_tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+        loss = mixed_policy_loss(
+            log_probs=log_probs,
+            entropies=entropies,
+            response_mask=mask,
+            advantages=inputs["advantages"],
+            replayed=inputs.get("replayed", none),
+            behaviour_log_probs=inputs.get("behaviour_log_probs", log_probs.detach()),
+            behaviour_known=inputs.get("behaviour_known", none),
+            settings=self._objective,
+            num_tokens=num_tokens / self.args.steps_per_generation if training else num_tokens,
+        )
+        self.log_values({"entropy": loss.entropy.item(), "policy_loss": loss.policy_loss.item()})
+        if training:
+            self._batch.capture(inputs["row"], log_probs, entropies, mask)
+            self._batch.note_ratios(loss, inputs["replayed"], mask)
+        return loss.loss / accumulated
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Train on a micro-batch; after the last one of a generation batch, commit the step."""
+        with self._timed("time/learn_s"):
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+        if self.micro_step % self.micro_steps_per_batch == 0:
+            self._commit()
+        return loss
+
+    # ---- commit ------------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        batch = self._batch
+        groups = batch.groups(success_reward=self.args.success_reward, is_truncated=self.is_truncated)
+        plan = batch.plan
+        if self.args.entropy_scoring == "cached":
+            plan = dataclasses.replace(plan, entropies=batch.replayed_entropies())
+        with self._timed("time/commit_s"):
+            report = self.experience.commit(plan.step, groups, plan)
+        self.log_values(step_metrics(batch, groups, report, self.experience.status()) | self._seconds)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - began
