@@ -102,7 +102,8 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, arguments
     began = time.monotonic()
     for step in range(arguments.steps):
         rng = derive_rng(arguments.seed, "chain base", step=step)
-        ids, labels = batch_of(tokenizer, rng, arguments.batch_size, arguments.noise)
+        noise = arguments.noise if step >= arguments.clean_steps else 0.0
+        ids, labels = batch_of(tokenizer, rng, arguments.batch_size, noise)
         logits = model(input_ids=ids, attention_mask=(ids != 0).long()).logits[:, :-1]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
         optimizer.zero_grad()
@@ -110,7 +111,7 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, arguments
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if (step + 1) % 25 == 0:
+        if (step + 1) % 50 == 0:
             left = (time.monotonic() - began) / (step + 1) * (arguments.steps - step - 1)
             print(f"step {step + 1:4d}/{arguments.steps}  loss {loss.item():.4f}  {left:.0f} s left", flush=True)
     return loss.item()
@@ -123,7 +124,10 @@ def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict
         "4 to 8 terms, + - *": ChainSettings(chain_operators="+-*"),
         **{f"{n} terms, + -": ChainSettings(chain_min_terms=n, chain_max_terms=n) for n in range(4, MAX_TERMS + 1, 2)},
     }
-    return {name: evaluate_chain(model, tokenizer, settings, seed=0, num_samples=SAMPLES) for name, settings in mixes.items()}
+    return {
+        name: evaluate_chain(model, tokenizer, settings, seed=0, num_samples=SAMPLES)
+        for name, settings in mixes.items()
+    }
 
 
 def card(scores: dict[str, ChainScores], model: Qwen2ForCausalLM, arguments: argparse.Namespace, loss: float) -> str:
@@ -151,9 +155,10 @@ Held-out questions, sampled at temperature 1, {SAMPLES} responses each, 95 % boo
 def main() -> None:
     """Train, measure, save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--batch_size", type=int, default=256)
-    parser.add_argument("--learning_rate", type=float, default=3e-3)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--clean_steps", type=int, default=1500, help="the first steps, without noise")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--noise", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=chain_base_path())

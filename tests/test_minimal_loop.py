@@ -41,7 +41,11 @@ def rows_of(minimal_loop, batch):
             reward = float(generated.rewards[row])
             rows.append(
                 minimal_loop.Row(
-                    question, generated.prompt_ids[row], generated.response_ids[row], reward, batch.recorded_rows.get(row)
+                    question,
+                    generated.prompt_ids[row],
+                    generated.response_ids[row],
+                    reward,
+                    batch.recorded_rows.get(row),
                 )
             )
     return rows
@@ -57,9 +61,7 @@ def test_it_and_the_trainer_compute_the_same_loss_on_the_same_plan(tmp_path, min
     assert len(trainer.batches[1].plan.replays) > 0
     settings = ObjectiveSettings(max_response_length=trainer.max_completion_length, entropy_coef=0.01)
     untrained = AutoModelForCausalLM.from_pretrained(chain_base_path())
-    for model, batch, loss in zip(
-        (untrained, weights_after_one.model), trainer.batches, trainer.losses, strict=True
-    ):
+    for model, batch, loss in zip((untrained, weights_after_one.model), trainer.batches, trainer.losses, strict=True):
         rows = rows_of(minimal_loop, batch)
         with torch.no_grad():
             now = minimal_loop.forward(model, [row.prompt_ids for row in rows], [row.response_ids for row in rows])

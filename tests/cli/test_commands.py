@@ -40,7 +40,9 @@ def test_train_leaves_model_configuration_metrics_and_experience(config, tmp_pat
     out = capsys.readouterr()
     assert out.out.strip() == str(run)
     assert len(out.err.splitlines()) >= 3
-    assert {"model", "config.yaml", "metrics.jsonl", "timing.jsonl", "experience.sqlite"} <= {p.name for p in run.iterdir()}
+    assert {"model", "config.yaml", "metrics.jsonl", "timing.jsonl", "experience.sqlite"} <= {
+        p.name for p in run.iterdir()
+    }
     assert (run / "model" / "model.safetensors").exists()
     assert yaml.safe_load((run / "config.yaml").read_text())["learning_rate"] == 3e-5
 

@@ -174,12 +174,10 @@ def test_one_draw_is_a_single_multinomial():
 
 
 def test_what_a_small_bucket_cannot_give_is_redrawn_by_the_same_weights():
-    # Two draws over weights 1 : 1 : 2, the first bucket has one. In 48ths: (2, 0, 0) has 3; its second draw goes to the
-    # others as 1 : 2, so (1, 1, 0) has 6 + 1 and (1, 0, 1) has 12 + 2. (0, 2, 0) has 3, (0, 1, 1) and (0, 0, 2) have 12.
-    expected = {(1, 1, 0): 7, (1, 0, 1): 14, (0, 2, 0): 3, (0, 1, 1): 12, (0, 0, 2): 12}
-    rng = np.random.default_rng(3)
-    found = Counter(
-        tuple(allocate(2, np.array([1, 9, 9]), np.log([1.0, 1.0, 2.0]), rng).tolist()) for _ in range(8_000)
-    )
+    # Two draws over weights 8 : 1 : 3, the first bucket has one. In 144ths: (2, 0, 0) has 64, and its second draw goes
+    # to the others as 1 : 3, so (1, 1, 0) has 2 * 8 + 16 and (1, 0, 1) has 2 * 24 + 48. The others have 1, 2 * 3 and 9.
+    expected = {(1, 1, 0): 32, (1, 0, 1): 96, (0, 2, 0): 1, (0, 1, 1): 6, (0, 0, 2): 9}
+    capacities, log_weights, rng = np.array([1, 9, 9]), np.log([8.0, 1.0, 3.0]), np.random.default_rng(3)
+    found = Counter(tuple(allocate(2, capacities, log_weights, rng).tolist()) for _ in range(8_000))
     assert found.keys() == expected.keys()
-    assert_frequencies([found[key] for key in expected], np.array(list(expected.values())) / 48)
+    assert_frequencies([found[key] for key in expected], np.array(list(expected.values())) / 144)

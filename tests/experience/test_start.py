@@ -1,4 +1,4 @@
-"""The delayed start: on once a batch, or a window of them, is above the threshold; off again only where that was asked."""
+"""The delayed start: on once a batch, or a window of them, is above the threshold; off again only where asked for."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def test_a_window_made_shorter_on_the_way_forgets_the_oldest():
 # ---- all -------------------------------------------------------------------------------------------------------------
 
 
-def test_immediate_is_on_whatever_comes():
+def test_immediate_is_on_from_the_start_whatever_comes():
     settings = ReplaySettings(8, start_rule="immediate")
-    assert started([0.0, None, 1.0, 0.0], settings) == [True] * 4
+    assert run([0.0, None, 1.0, 0.0], settings) == [StartState(started=True)] * 4
 
 
 @pytest.mark.parametrize("rule", RULES)

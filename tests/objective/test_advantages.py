@@ -26,7 +26,9 @@ def test_division_by_the_standard_deviation_of_the_group_or_of_all_rows():
     # Group (1, 0): deviations +-1/2, unbiased variance 1/2. All rows (1, 0, 0, 0): mean 1/4, variance 1/4.
     rewards = torch.tensor([1.0, 0, 0, 0])
     by_group = group_advantages(rewards, 2, "group")
-    torch.testing.assert_close(by_group, torch.tensor([0.5, -0.5, 0, 0]) / (torch.tensor([0.5, 0.5, 0, 0]).sqrt() + 1e-4))
+    torch.testing.assert_close(
+        by_group, torch.tensor([0.5, -0.5, 0, 0]) / (torch.tensor([0.5, 0.5, 0, 0]).sqrt() + 1e-4)
+    )
     by_batch = group_advantages(rewards, 2, "batch")
     torch.testing.assert_close(by_batch, torch.tensor([0.5, -0.5, 0, 0]) / (0.5 + 1e-4))
 

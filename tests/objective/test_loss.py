@@ -108,9 +108,7 @@ def to_tensors(rows, width=4):
 
 @given(rows, st.sampled_from(LOSS_TYPES), st.sampled_from(SHAPINGS), st.booleans())
 def test_equals_the_oracle(rows, loss_type, shaping, clip_fresh):
-    said = loss_of(
-        *to_tensors(rows), loss_type=loss_type, shaping=shaping, clip_fresh=clip_fresh, num_tokens=7.0
-    )
+    said = loss_of(*to_tensors(rows), loss_type=loss_type, shaping=shaping, clip_fresh=clip_fresh, num_tokens=7.0)
     plain = [([p for p, _ in tokens], [q for _, q in tokens], a, r) for tokens, a, r in rows]
     expected = oracle.mixed_loss(
         plain, loss_type=loss_type, max_response_length=4, num_tokens=7.0, shaping=shaping, clip_fresh=clip_fresh

@@ -34,7 +34,9 @@ def test_the_ratio_shape_is_w_over_w_plus_beta_and_grows(w, beta):
 @pytest.mark.parametrize("beta", [0.05, 0.1, 1.0])
 def test_the_gradient_factor_peaks_at_beta(beta):
     log_w = torch.linspace(-12, 6, 2001, dtype=torch.float64, requires_grad=True)
-    (factor,) = torch.autograd.grad(shaped_weight(log_w.unsqueeze(0), "ratio", beta).sum(), log_w)  # d f / d log w = w f'(w)
+    (factor,) = torch.autograd.grad(
+        shaped_weight(log_w.unsqueeze(0), "ratio", beta).sum(), log_w
+    )  # d f / d log w = w f'(w)
     assert log_w[factor.argmax()].exp().item() == pytest.approx(beta, rel=0.01)
     assert factor.max().item() == pytest.approx(0.25, rel=1e-3)  # beta^2 / (2 beta)^2
 

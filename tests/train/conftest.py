@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {
     "entropy_coef": 0.0,
     "use_cpu": True,
     "bf16": False,
-    "gradient_checkpointing": False,
+    "activation_checkpointing": False,
     "save_strategy": "no",
     "report_to": "none",
     "disable_tqdm": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import enum
@@ -56,14 +57,15 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     """
     if not Path(path).is_file():
         raise ConfigError("configuration file", expected="a YAML file", found=str(path), hint="see configs/ for some")
-    parser = TrlParser([ChainSettings, ModelConfig, ExGRPOConfig])
+    # Abbreviated names would hide a misspelt one, and argparse would end the process over a bad value.
+    parser = TrlParser([ChainSettings, ModelConfig, ExGRPOConfig], allow_abbrev=False, exit_on_error=False)
     try:
         task, model, training, unknown = parser.parse_args_and_config(
             ["--config", str(path), *overrides], return_remaining_strings=True
         )
     except ConfigError:
         raise
-    except (ValueError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, argparse.ArgumentError, yaml.YAMLError) as error:
         raise ConfigError(
             str(path), expected="values that TRL and transformers accept", found=str(error), hint="mend that value"
         ) from error
@@ -82,7 +84,7 @@ def _unknown_name(word: str, names: Sequence[str]) -> ConfigError:
 def build_trainer(config: RunConfig) -> ExGRPOTrainer:
     """Return a trainer that is ready to train; its run directory exists and holds the resolved configuration."""
     training, model = config.training, config.model
-    refuse_used_directory(config.directory, training.resume_from_checkpoint)
+    refuse_used_directory(config.directory)
     name = resolve_model(model.model_name_or_path)
     training.model_init_kwargs = {
         "revision": model.model_revision,
@@ -113,7 +115,7 @@ def train(config: RunConfig) -> Path:
     """Train as `config` says and return the run directory, with the final model in its folder `model`."""
     trainer = build_trainer(config)
     with trainer.experience:
-        trainer.train(resume_from_checkpoint=config.training.resume_from_checkpoint)
+        trainer.train()
         trainer.save_model(str(config.directory / "model"))
     return config.directory
 
@@ -134,9 +136,9 @@ def resolve_model(name: str | None) -> str:
     return str(BUILT_IN_MODELS[name]()) if name in BUILT_IN_MODELS else name
 
 
-def refuse_used_directory(directory: Path, resume: str | None) -> None:
-    """Raise a ConfigError where a run directory holds a run and nobody asked to go on with it."""
-    if not resume and (directory / "metrics.jsonl").exists():
+def refuse_used_directory(directory: Path) -> None:
+    """Raise a ConfigError where a run directory holds a run already."""
+    if (directory / "metrics.jsonl").exists():
         raise ConfigError(
             "output_dir",
             expected="a directory without a run",

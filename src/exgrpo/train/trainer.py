@@ -14,7 +14,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from exgrpo.errors import ConfigError, StoreMismatchError
-from exgrpo.experience import ExperienceReplay
+from exgrpo.experience import ExperienceReplay, StoreIdentity
 from exgrpo.objective import mixed_policy_loss
 from exgrpo.train.batch import StepBatch
 from exgrpo.train.compat import GeneratedRows, HookedGRPOTrainer, RecordedRow, check_trl
@@ -87,13 +87,7 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         self._check_model()
         self._objective = args.objective_settings()
         self._seconds: dict[str, float] = {}
-        self.experience = experience or ExperienceReplay.open(
-            self._experience_path(),
-            args.replay_settings(),
-            identity=store_identity(args, self.tokenizer, ids),
-            seed=args.seed,
-            log_prob_dtype=args.log_prob_dtype,
-        )
+        self.experience = experience or self._open_experience(store_identity(args, self.tokenizer, ids))
 
     def _check_model(self) -> None:
         if not isinstance(self.processing_class, PreTrainedTokenizerBase):
@@ -111,10 +105,39 @@ class ExGRPOTrainer(HookedGRPOTrainer):
                 hint="set router_aux_loss_coef to 0",
             )
 
-    def _experience_path(self) -> Path | None:
-        if self.args.experience_path == ":memory:":
-            return None
-        return Path(self.args.experience_path or Path(self.args.output_dir) / "experience.sqlite")
+    def _open_experience(self, identity: StoreIdentity) -> ExperienceReplay:
+        args = self.args
+        own = Path(args.output_dir) / "experience.sqlite"
+        if args.experience_path is None and own.exists():
+            raise ConfigError(
+                "output_dir",
+                expected="a directory without experience",
+                found=f"{own}, of an earlier run",
+                hint="name another output_dir; to go on from that experience, name it as experience_path",
+            )
+        return ExperienceReplay.open(
+            None if args.experience_path == ":memory:" else args.experience_path or own,
+            args.replay_settings(),
+            identity=identity,
+            seed=args.seed,
+            log_prob_dtype=args.log_prob_dtype,
+        )
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
+        """Train as `GRPOTrainer.train` does.
+
+        Raises:
+            ConfigError: where a checkpoint is to be resumed: going on from a checkpoint needs the experience, the fresh
+                stream and all random states of that step, and they are not saved with it yet.
+        """
+        if resume_from_checkpoint or self.args.resume_from_checkpoint:
+            raise ConfigError(
+                "resume_from_checkpoint",
+                expected="nothing: checkpoints do not hold the experience yet",
+                found=resume_from_checkpoint or self.args.resume_from_checkpoint,
+                hint="start a new run from the checkpoint's model, with experience_path set to the old experience",
+            )
+        return super().train(**kwargs)
 
     # ---- plan --------------------------------------------------------------------------------------------------------
 
