@@ -3,9 +3,9 @@
     python experiments/make_chain_base.py
 
 Supervised fine-tuning from scratch: first on right chains, then on chains in which a share of the step results is
-replaced by random digits and the chain goes on from the wrong value. The result knows the form and most of the arithmetic, but is unsure of each step: a
-"noisy reasoner", with room for reinforcement learning to grow into. Writes the model, its tokenizer and a card with
-measured accuracy to the package's assets.
+replaced by random digits and the chain goes on from the wrong value. The result knows the form and the arithmetic, but
+is unsure of each step: a "noisy reasoner", with room for reinforcement learning to grow into. Writes the model, its
+tokenizer and a card with measured accuracy to the package's assets.
 """
 
 from __future__ import annotations

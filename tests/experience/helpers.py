@@ -79,8 +79,10 @@ def everything(store: Any) -> tuple[Any, ...]:
     """All that a store holds, as comparable values."""
     rows = list(store.trajectories())
     payloads = [
-        (e.id, e.question_id, e.prompt_ids.tolist(), e.response_ids.tolist(), e.behaviour_log_probs.tolist())
-        + (e.reward, e.verdict, e.verifier, e.policy_step, e.mean_entropy, e.truncated)
+        (
+            *(e.id, e.question_id, e.prompt_ids.tolist(), e.response_ids.tolist(), e.behaviour_log_probs.tolist()),
+            *(e.reward, e.verdict, e.verifier, e.policy_step, e.mean_entropy, e.truncated),
+        )
         for e in store.load([row.id for row in rows])
     ]
     return store.step, store.start, list(store.questions()), rows, payloads, list(store.events())

@@ -7,6 +7,8 @@ accessors only, so that a new TRL release is answered in this file. `check_trl` 
 from __future__ import annotations
 
 import inspect
+import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -31,6 +33,11 @@ OVERRIDDEN_METHODS: dict[str, tuple[str, ...]] = {
     "_compute_loss": ("self", "model", "inputs"),
 }
 PRIVATE_ATTRIBUTES = ("_step", "_metrics", "_tokenizer", "_pending_extra_logs", "eos_token_ids", "reward_weights")
+
+
+def quiet_known_warnings() -> None:
+    """Keep warnings from a user's screen that only TRL can act on: it still asks for an attribute by its old name."""
+    warnings.filterwarnings("ignore", message=".*gradient_checkpointing. is deprecated", category=FutureWarning)
 
 
 def check_trl() -> None:
@@ -91,6 +98,7 @@ class HookedGRPOTrainer(GRPOTrainer):
 
     _recorded: Mapping[int, RecordedRow] = {}
     _generating = False
+    generation_s = 0.0  # seconds that the latest generation batch took to be written and judged
 
     # ---- hooks, implemented by ExGRPOTrainer -------------------------------------------------------------------------
 
@@ -119,9 +127,11 @@ class HookedGRPOTrainer(GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         rows, self._recorded = self.compose_rows(len(inputs))
         self._generating = True
+        began = time.perf_counter()
         try:
             output = super()._generate_and_score_completions(rows)
         finally:
+            self.generation_s = time.perf_counter() - began
             self._generating = False
             self._recorded = {}
         return self.rows_ready(self._generated, output)

@@ -13,12 +13,14 @@ from typing import Any
 
 import yaml
 from transformers import AutoTokenizer, PrinterCallback
+from transformers.utils.logging import disable_progress_bar
 from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
 
 from exgrpo.assets import chain_base_path
 from exgrpo.errors import ConfigError
 from exgrpo.tasks.chain import ChainSettings, chain_dataset, chain_reward
 from exgrpo.train.callbacks import MetricsWriter, ProgressLines
+from exgrpo.train.compat import quiet_known_warnings
 from exgrpo.train.config import ExGRPOConfig
 from exgrpo.train.trainer import ExGRPOTrainer
 
@@ -83,6 +85,8 @@ def _unknown_name(word: str, names: Sequence[str]) -> ConfigError:
 
 def build_trainer(config: RunConfig) -> ExGRPOTrainer:
     """Return a trainer that is ready to train; its run directory exists and holds the resolved configuration."""
+    quiet_known_warnings()
+    disable_progress_bar()  # a model of this kind loads faster than its bar
     training, model = config.training, config.model
     refuse_used_directory(config.directory)
     name = resolve_model(model.model_name_or_path)

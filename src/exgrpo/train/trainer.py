@@ -244,7 +244,7 @@ class ExGRPOTrainer(HookedGRPOTrainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Train on a micro-batch; after the last one of a generation batch, commit the step."""
-        with self._timed("time/learn_s"):
+        with self._timed("time/training_s"):
             loss: torch.Tensor = super().training_step(*args, **kwargs)
         if self.micro_step % self.micro_steps_per_batch == 0:
             self._commit()
@@ -260,7 +260,18 @@ class ExGRPOTrainer(HookedGRPOTrainer):
             plan = dataclasses.replace(plan, entropies=batch.replayed_entropies())
         with self._timed("time/commit_s"):
             report = self.experience.commit(plan.step, groups, plan)
-        self.log_values(step_metrics(batch, groups, report, self.experience.status()) | self._seconds)
+        self.log_values(step_metrics(batch, groups, report, self.experience.status()) | self._phases())
+
+    def _phases(self) -> dict[str, float]:
+        """Seconds of the step by phase. TRL plans and generates inside the training step of the first micro-batch."""
+        training = self._seconds.pop("time/training_s")
+        before_learning = self._seconds["time/plan_s"] + self._seconds["time/score_s"] + self.generation_s
+        return {
+            **self._seconds,
+            "time/generate_s": self.generation_s,
+            "time/learn_s": training - before_learning,
+            "time/step_s": training + self._seconds["time/commit_s"],
+        }
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
