@@ -47,6 +47,18 @@ def test_train_leaves_model_configuration_metrics_and_experience(config, tmp_pat
     assert yaml.safe_load((run / "config.yaml").read_text())["learning_rate"] == 3e-5
 
 
+def test_train_goes_on_from_the_last_checkpoint_where_asked_to(config, tmp_path, capsys):
+    assert main(["train", str(config), "--resume"]) == 1
+    assert "a checkpoint in" in capsys.readouterr().err
+    saving = ["--save_strategy", "steps", "--save_steps", "1"]
+    assert main(["train", str(config), *saving]) == 0
+    assert main(["train", str(config), *saving]) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert main(["train", str(config), *saving, "--resume", "--max_steps", "3"]) == 0
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == [1, 2, 3]
+
+
 def test_the_resolved_configuration_is_read_back_as_it_was(config, tmp_path):
     first = load_config(config)
     write_config(first, tmp_path / "resolved.yaml")

@@ -32,7 +32,7 @@ def test_each_epoch_holds_every_question_once_however_few_are_taken_at_a_time(si
     taken = [question for size in sizes for question in questions.take(size, busy=(), retired=never)]
     whole = len(taken) // 7 * 7
     # A batch never holds a question twice, so at the seam of two epochs a question may trade places with the next.
-    assert questions.position == len(taken) + len(questions._deferred)
+    assert questions.state.position == len(taken) + len(questions.state.deferred)
     counts = [taken[:whole].count(name) for name in NAMES]
     assert max(counts) - min(counts) <= 2
     assert sum(counts) == whole
@@ -67,3 +67,13 @@ def test_rows_that_share_an_id_are_one_question():
 def test_too_few_questions_for_one_batch_is_an_error_with_a_hint():
     with pytest.raises(DataError, match=r"at least 8 distinct questions.*\n.*hint"):
         stream(batch_questions=8)
+
+
+def test_a_stream_set_to_a_state_goes_on_from_there():
+    first, second = stream(), stream()
+    first.take(3, busy={"q1", "q2"}, retired=never)
+    first.take(4, busy={"q3"}, retired=never)
+    second.state = first.state
+    assert [second.take(4, busy=(), retired=never) for _ in range(4)] == [
+        first.take(4, busy=(), retired=never) for _ in range(4)
+    ]

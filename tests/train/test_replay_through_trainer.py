@@ -112,8 +112,8 @@ def test_the_least_uncertain_trajectory_is_replayed(mixed_run):
 
 def test_a_step_takes_only_the_fresh_questions_it_uses(mixed_run):
     taken = [question for batch in mixed_run.batches for question in batch.fresh_ids]
-    stream = mixed_run.fresh_questions
-    assert stream.position == len(taken) + len(stream._deferred)
+    state = mixed_run.fresh_questions.state
+    assert state.position == len(taken) + len(state.deferred)
     assert all(len(batch.question_ids) == len(set(batch.question_ids)) == 8 for batch in mixed_run.batches)
 
 

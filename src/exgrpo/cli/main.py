@@ -13,6 +13,7 @@ TRAIN_EXAMPLES = """examples:
   exgrpo train configs/chain.yaml
   exgrpo train configs/chain.yaml --learning_rate 3e-5 --seed 1
   exgrpo train configs/chain.yaml --replay_ratio 0 --output_dir runs/on-policy
+  exgrpo train configs/chain.yaml --resume
 """
 QUICKSTART_EXAMPLES = """examples:
   exgrpo quickstart
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="command")
     train = _add(commands, "train", "train a model as a configuration says", TRAIN_EXAMPLES)
     train.add_argument("config", help="YAML file with any argument of ExGRPOConfig, TRL's ModelConfig and the task")
+    train.add_argument("--resume", action="store_true", help="go on from the last checkpoint in output_dir")
     train.set_defaults(run=_train)
     quickstart = _add(
         commands, "quickstart", "watch a small model learn from its own successes, in minutes", QUICKSTART_EXAMPLES
@@ -71,7 +73,7 @@ def _add(
 def _train(arguments: argparse.Namespace, overrides: list[str]) -> int:
     from exgrpo.train.run import load_config, train
 
-    print(train(load_config(arguments.config, overrides)))
+    print(train(load_config(arguments.config, overrides), resume=arguments.resume))
     return 0
 
 

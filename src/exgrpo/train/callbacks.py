@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from exgrpo.train.checkpoint import replace_file
 from exgrpo.train.telemetry import find_metric
 
 
@@ -22,6 +23,17 @@ class MetricsWriter(TrainerCallback):
 
     def __init__(self, directory: Path):
         self._directory = directory
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """In a resumed run, drop the lines of steps that are taken again."""
+        for file in ("metrics.jsonl", "timing.jsonl"):
+            path = self._directory / file
+            if state.is_world_process_zero and path.exists():
+                lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+                kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
+                replace_file(path, "".join(kept))
 
     def on_log(
         self,

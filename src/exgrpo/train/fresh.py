@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from exgrpo.errors import DataError
 from exgrpo.seeding import derive_rng
+
+
+@dataclass(frozen=True, slots=True)
+class FreshState:
+    """Where the stream stands.
+
+    Attributes:
+        position: questions taken from it, over all epochs, those put off included.
+        deferred: ids put off to the next step.
+    """
+
+    position: int = 0
+    deferred: tuple[str, ...] = ()
 
 
 class FreshQuestions:
     """Questions in the order of a shuffled epoch, taken a few at a time.
 
     A mixed step takes fewer questions than a batch holds, and may not take one that it replays already. Such a question
-    is put off to the next step, not lost. Which question comes next depends on (seed, position, deferred) alone.
+    is put off to the next step, not lost. Which question comes next depends on seed and state alone.
 
     Args:
         question_ids: id of each row of the data set; rows that share an id are one question, its first row.
@@ -43,9 +57,13 @@ class FreshQuestions:
         self._epoch_order: tuple[int, list[int]] = (-1, [])
 
     @property
-    def position(self) -> int:
-        """Questions taken from the stream so far, over all epochs; those put off count as taken."""
-        return self._position
+    def state(self) -> FreshState:
+        """Where the stream stands; setting it goes back or on to that place."""
+        return FreshState(self._position, tuple(self._deferred))
+
+    @state.setter
+    def state(self, state: FreshState) -> None:
+        self._position, self._deferred = state.position, list(state.deferred)
 
     def row(self, question_id: str) -> int | None:
         """Return the data set row of a question, None where the data set does not hold it."""

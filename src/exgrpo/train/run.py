@@ -20,6 +20,7 @@ from exgrpo.assets import chain_base_path
 from exgrpo.errors import ConfigError
 from exgrpo.tasks.chain import ChainSettings, chain_dataset, chain_reward
 from exgrpo.train.callbacks import MetricsWriter, ProgressLines
+from exgrpo.train.checkpoint import last_checkpoint
 from exgrpo.train.compat import quiet_known_warnings
 from exgrpo.train.config import ExGRPOConfig
 from exgrpo.train.trainer import ExGRPOTrainer
@@ -83,12 +84,15 @@ def _unknown_name(word: str, names: Sequence[str]) -> ConfigError:
     return ConfigError("configuration", expected="a known name", found=name, hint=hint)
 
 
-def build_trainer(config: RunConfig) -> ExGRPOTrainer:
+def build_trainer(config: RunConfig, *, resume: bool = False) -> ExGRPOTrainer:
     """Return a trainer that is ready to train; its run directory exists and holds the resolved configuration."""
     quiet_known_warnings()
     disable_progress_bar()  # a model of this kind loads faster than its bar
     training, model = config.training, config.model
-    refuse_used_directory(config.directory)
+    if resume:
+        last_checkpoint(config.directory)
+    else:
+        refuse_used_directory(config.directory)
     name = resolve_model(model.model_name_or_path)
     training.model_init_kwargs = {
         "revision": model.model_revision,
@@ -115,11 +119,16 @@ def build_trainer(config: RunConfig) -> ExGRPOTrainer:
     return trainer
 
 
-def train(config: RunConfig) -> Path:
-    """Train as `config` says and return the run directory, with the final model in its folder `model`."""
-    trainer = build_trainer(config)
+def train(config: RunConfig, *, resume: bool = False) -> Path:
+    """Train as `config` says and return the run directory, with the final model in its folder `model`.
+
+    Args:
+        config: what to do.
+        resume: whether to go on from the last checkpoint in the run directory.
+    """
+    trainer = build_trainer(config, resume=resume)
     with trainer.experience:
-        trainer.train()
+        trainer.train(resume_from_checkpoint=resume)
         trainer.save_model(str(config.directory / "model"))
     return config.directory
 
@@ -147,7 +156,7 @@ def refuse_used_directory(directory: Path) -> None:
             "output_dir",
             expected="a directory without a run",
             found=f"{directory}, which holds metrics of an earlier run",
-            hint="name another output_dir, or remove the old one",
+            hint="go on with --resume, or name another output_dir",
         )
 
 

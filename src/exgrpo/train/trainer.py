@@ -17,6 +17,7 @@ from exgrpo.errors import ConfigError, StoreMismatchError
 from exgrpo.experience import ExperienceReplay, StoreIdentity
 from exgrpo.objective import mixed_policy_loss
 from exgrpo.train.batch import StepBatch
+from exgrpo.train.checkpoint import CheckpointWriter, ExperienceCheckpoint, last_checkpoint
 from exgrpo.train.compat import GeneratedRows, HookedGRPOTrainer, RecordedRow, check_trl
 from exgrpo.train.config import ExGRPOConfig
 from exgrpo.train.fresh import FreshQuestions
@@ -86,7 +87,9 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         super().__init__(model, reward_funcs, args=args, train_dataset=train_dataset, **kwargs)
         self._check_model()
         self._objective = args.objective_settings()
+        self._fresh_state = self.fresh_questions.state  # after the last commit; a batch under way is not part of it
         self._seconds: dict[str, float] = {}
+        self.add_callback(CheckpointWriter(self))
         self.experience = experience or self._open_experience(store_identity(args, self.tokenizer, ids))
 
     def _check_model(self) -> None:
@@ -107,37 +110,45 @@ class ExGRPOTrainer(HookedGRPOTrainer):
 
     def _open_experience(self, identity: StoreIdentity) -> ExperienceReplay:
         args = self.args
-        own = Path(args.output_dir) / "experience.sqlite"
-        if args.experience_path is None and own.exists():
-            raise ConfigError(
-                "output_dir",
-                expected="a directory without experience",
-                found=f"{own}, of an earlier run",
-                hint="name another output_dir; to go on from that experience, name it as experience_path",
-            )
+        default = Path(args.output_dir) / "experience.sqlite"
         return ExperienceReplay.open(
-            None if args.experience_path == ":memory:" else args.experience_path or own,
+            None if args.experience_path == ":memory:" else args.experience_path or default,
             args.replay_settings(),
             identity=identity,
             seed=args.seed,
             log_prob_dtype=args.log_prob_dtype,
         )
 
+    # ---- go on where a run stopped -----------------------------------------------------------------------------------
+
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> Any:
-        """Train as `GRPOTrainer.train` does.
+        """Train as `GRPOTrainer.train` does; a resumed run takes experience and fresh questions back to the checkpoint.
 
         Raises:
-            ConfigError: where a checkpoint is to be resumed: going on from a checkpoint needs the experience, the fresh
-                stream and all random states of that step, and they are not saved with it yet.
+            ConfigError: where the output directory holds the experience of an earlier run that is not resumed, or
+                there is no checkpoint to resume.
+            StoreError: where checkpoint and experience do not belong together.
         """
-        if resume_from_checkpoint or self.args.resume_from_checkpoint:
+        resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if resume:
+            folder = last_checkpoint(self.args.output_dir) if resume is True else Path(resume)
+            checkpoint = ExperienceCheckpoint.read(folder)
+            self.experience.roll_back(checkpoint.step)
+            self.fresh_questions.state = self._fresh_state = checkpoint.fresh
+            return super().train(resume_from_checkpoint=str(folder), **kwargs)
+        if self.args.experience_path is None and self.experience.status().step > 0:
             raise ConfigError(
-                "resume_from_checkpoint",
-                expected="nothing: checkpoints do not hold the experience yet",
-                found=resume_from_checkpoint or self.args.resume_from_checkpoint,
-                hint="start a new run from the checkpoint's model, with experience_path set to the old experience",
+                "output_dir",
+                expected="a directory without experience",
+                found=f"the experience of an earlier run in {self.args.output_dir}",
+                hint="resume that run, name another output_dir, or name its experience as experience_path to go on "
+                "from it",
             )
         return super().train(**kwargs)
+
+    def save_experience_state(self, folder: Path) -> None:
+        """Add to a checkpoint's folder where experience and fresh questions stand; TRL's files know nothing of them."""
+        ExperienceCheckpoint(self.experience.status().step, self._fresh_state).write(folder)
 
     # ---- plan --------------------------------------------------------------------------------------------------------
 
@@ -260,6 +271,7 @@ class ExGRPOTrainer(HookedGRPOTrainer):
             plan = dataclasses.replace(plan, entropies=batch.replayed_entropies())
         with self._timed("time/commit_s"):
             report = self.experience.commit(plan.step, groups, plan)
+        self._fresh_state = self.fresh_questions.state
         self.log_values(step_metrics(batch, groups, report, self.experience.status()) | self._phases())
 
     def _phases(self) -> dict[str, float]:
