@@ -48,8 +48,9 @@ def test_equals_the_oracle_and_sums_to_zero_in_each_group(rewards):
 
 
 def test_a_group_is_useless_where_rewards_are_exactly_equal_and_not_where_they_nearly_are():
-    rewards = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 1.0 - 1e-7, 0.3, 0.3, math.nan, math.nan])
-    assert useless_groups(rewards, 2).tolist() == [True, True, False, True, False]
+    rewards = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 1.0 - 1e-7, 0.3, 0.3, math.nan, math.nan, math.nan, 1.0])
+    assert useless_groups(rewards, 2).tolist() == [True, True, False, True, True, True]
+    assert useless_groups(torch.tensor([1.0, math.nan, 0.0]), 3).tolist() == [False]
 
 
 def test_rows_that_are_no_whole_groups_are_refused():

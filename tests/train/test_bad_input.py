@@ -38,6 +38,7 @@ CHAIN = [{"prompt": f"{n}+{m}=", "answer": str((n + m) % 10)} for n in range(10)
         ({"trajectory_selection": "lowest"}, "trajectory_selection"),
         ({"start_rule": "window", "start_window": 0}, "start_window"),
         ({"max_uses": 0}, "max_uses"),
+        ({"entropy_scoring": "cached", "uncertainty": "negative_log_prob"}, "entropy_scoring"),
         ({"replay_shaping_beta": 0.0}, "shaping_beta"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

@@ -192,10 +192,11 @@ def _keep_limits(draft: _Draft, plan: ReplayPlan, settings: ReplaySettings) -> N
     draft.remove(over_age(draft.still_live(index.oldest_live()), draft.step, settings.max_age_steps), AGE)
     in_play = [replay for replay in plan.replays if is_live(draft.usages[replay.experience.id])]
     draft.remove(used_up(in_play, settings.max_uses), USES)
-    for question in {row.question_id: None for row in new}:
-        mine = [row for row in new if row.question_id == question]
-        live = list(draft.still_live(index.live_of(question), mine))
-        draft.remove(oldest_beyond(live, len(live), settings.max_trajectories_per_question), QUESTION_LIMIT)
+    if settings.max_trajectories_per_question is not None:
+        for question in {row.question_id: None for row in new}:
+            mine = [row for row in new if row.question_id == question]
+            live = list(draft.still_live(index.live_of(question), mine))
+            draft.remove(oldest_beyond(live, len(live), settings.max_trajectories_per_question), QUESTION_LIMIT)
     if settings.max_trajectories is not None:
         live_now = draft.still_live(index.oldest_live(), new)
         draft.remove(oldest_beyond(live_now, draft.num_live(), settings.max_trajectories), TOTAL_LIMIT)

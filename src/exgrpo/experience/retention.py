@@ -33,8 +33,6 @@ def used_up(replays: Sequence[Replay], max_uses: int | None) -> list[str]:
     return [replay.experience.id for replay in replays if replay.uses + 1 >= max_uses]
 
 
-def oldest_beyond(oldest_first: Iterable[TrajectoryRow], num: int, limit: int | None) -> list[str]:
+def oldest_beyond(oldest_first: Iterable[TrajectoryRow], num: int, limit: int) -> list[str]:
     """Return ids of the oldest of `num` trajectories, so many that `limit` remain."""
-    if limit is None:
-        return []
     return [row.id for row in islice(oldest_first, max(num - limit, 0))]

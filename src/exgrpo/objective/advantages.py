@@ -39,12 +39,14 @@ def group_advantages(
 
 
 def useless_groups(rewards: Float[Tensor, B], group_size: int) -> Bool[Tensor, Q]:
-    """Return for each group whether it teaches nothing: all its rewards are exactly equal.
+    """Return for each group whether it teaches nothing: its rewards are exactly equal, NaN ones left out.
 
     Equality is exact: a tolerance would drop groups whose small differences are all they have to say.
     """
     groups = _groups(rewards, group_size)
-    return (groups == groups[:, :1]).all(dim=1)
+    highest = groups.nan_to_num(nan=-torch.inf).amax(dim=1)
+    lowest = groups.nan_to_num(nan=torch.inf).amin(dim=1)
+    return highest <= lowest
 
 
 def _groups(rewards: Tensor, group_size: int) -> Tensor:

@@ -212,6 +212,13 @@ class ExGRPOConfig(GRPOConfig):
                     found=getattr(self, name),
                     hint="leave it out, or train with trl.GRPOTrainer",
                 )
+        if self.entropy_scoring == "cached" and self.uncertainty != "entropy":
+            raise ConfigError(
+                "entropy_scoring",
+                expected="exact with uncertainty=negative_log_prob: what is cached are entropies",
+                found=self.entropy_scoring,
+                hint="set entropy_scoring=exact, or uncertainty=entropy",
+            )
         if self.world_size > 1:
             raise ConfigError(
                 "number of processes",
