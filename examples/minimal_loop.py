@@ -25,6 +25,7 @@ from exgrpo.objective import (
     group_advantages,
     mean_entropy,
     mixed_policy_loss,
+    row_weights,
     token_log_probs_and_entropies,
 )
 from exgrpo.seeding import derive_rng
@@ -109,6 +110,7 @@ def batch_loss(rows: Sequence[Row], now: Forward, group_size: int, settings: Obj
         behaviour_log_probs=recorded_log_probs(rows, now.mask),
         behaviour_known=replayed,  # fresh rows were written by the policy as it still is
         settings=settings,
+        weights=row_weights(now.mask, settings),
     ).loss
 
 

@@ -17,20 +17,22 @@ class Rollout:
     Attributes:
         response_ids: int32 [T], the exact ids the engine returned, end token included where one was written.
         behaviour_log_probs: float32 [T], log-probability of each response token under the policy that wrote it (nats),
-            from the trainer's own forward, never the engine's.
+            from the trainer's own forward, never the engine's. None where no forward was spent on the rollout, which
+            only groups with equal rewards can do without.
         reward: the reward as the trainer uses it.
         correct: whether the answer counts as a success.
         verdict: `correct`, `wrong`, `unparsed`, `timed_out` or `crashed`.
-        mean_entropy: mean over response tokens of the token entropy under the policy that wrote it (nats).
+        mean_entropy: mean over response tokens of the token entropy under the policy that wrote it (nats), None as
+            the log-probs.
         truncated: whether the response stopped at the length limit.
     """
 
     response_ids: np.ndarray
-    behaviour_log_probs: np.ndarray
+    behaviour_log_probs: np.ndarray | None
     reward: float
     correct: bool
     verdict: str
-    mean_entropy: float
+    mean_entropy: float | None
     truncated: bool
 
 

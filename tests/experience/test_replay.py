@@ -337,6 +337,8 @@ def bad(**changes):
         ([bad(ids=())], "at least one"),
         ([bad(behaviour_log_probs=np.array([-1, np.nan, -1], dtype=np.float32))], "finite behaviour log-probs"),
         ([bad(behaviour_log_probs=np.array([-1, 0.5, -1], dtype=np.float32))], "at most 0"),
+        ([bad(behaviour_log_probs=None)], "success worth keeping"),
+        ([bad(entropy=None)], "success worth keeping"),
         ([bad(entropy=float("inf"))], "finite mean entropy"),
         ([bad(entropy=-1.0)], "at least 0"),
     ],
@@ -347,6 +349,15 @@ def test_a_batch_that_does_not_fit_is_refused_and_changes_nothing(groups, says):
     with pytest.raises(DataError, match=rf"{says}(?s:.*)hint: ."):
         replay.commit(2, groups, no_plan(2))
     assert replay.status() == before
+
+
+def test_rollouts_that_are_not_kept_need_no_log_probs():
+    replay = in_memory()
+    unmeasured = [
+        replace(made, rollouts=tuple(replace(r, behaviour_log_probs=None, mean_entropy=None) for r in made.rollouts))
+        for made in (group("all", 4), group("none", 0, first_id=10))
+    ]
+    assert commit(replay, *unmeasured).retired == 1
 
 
 def test_a_plan_must_be_carried_out_whole_and_in_its_step():

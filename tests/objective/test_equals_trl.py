@@ -9,7 +9,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from exgrpo.objective import ObjectiveSettings, group_advantages, mixed_policy_loss
+from exgrpo.objective import ObjectiveSettings, group_advantages, mixed_policy_loss, row_weights
 
 ACCUMULATED = 3
 PER_GENERATION = 6
@@ -76,6 +76,7 @@ def test_loss_and_gradient_equal_trl(loss_type, moved, entropy_coef, seed):
         loss_type=loss_type,
         entropy_coef=entropy_coef,
     )
+    settings = ObjectiveSettings(max_response_length=9, loss_type=loss_type, clip_high=0.28, entropy_coef=entropy_coef)
     said = mixed_policy_loss(
         log_probs=ours[0],
         entropies=ours[1],
@@ -84,10 +85,8 @@ def test_loss_and_gradient_equal_trl(loss_type, moved, entropy_coef, seed):
         replayed=torch.zeros(4, dtype=torch.bool),
         behaviour_log_probs=old,
         behaviour_known=torch.full((4,), moved),
-        settings=ObjectiveSettings(
-            max_response_length=9, loss_type=loss_type, clip_high=0.28, entropy_coef=entropy_coef
-        ),
-        num_tokens=70 / PER_GENERATION,
+        settings=settings,
+        weights=row_weights(mask, settings, 70 / PER_GENERATION),
     )
     loss = said.loss / ACCUMULATED
     torch.testing.assert_close(loss, expected)

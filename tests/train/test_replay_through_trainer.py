@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -15,13 +16,20 @@ from .conftest import make_trainer, read_metrics
 
 
 def rows_of_step(trainer, step):
-    """The micro-batches of a step, put together in the order of the generation batch."""
+    """What the loss was given in a step: position in the generation batch -> its tensors, padding taken off."""
     per_step = trainer.micro_steps_per_batch
-    parts = trainer.loss_inputs[(step - 1) * per_step : step * per_step]
-    names = ("row", "prompt_ids", "completion_ids", "completion_mask", "replayed", "behaviour_log_probs", "advantages")
-    joined = {name: torch.cat([part[name] for part in parts]) for name in names}
-    order = joined["row"].argsort()
-    return {name: values[order] for name, values in joined.items()}
+    rows = {}
+    for part in trainer.loss_inputs[(step - 1) * per_step : step * per_step]:
+        for place, row in enumerate(part["row"].tolist()):
+            prompt, response = part["prompt_mask"][place].bool(), part["completion_mask"][place].bool()
+            rows[row] = {
+                "prompt_ids": part["prompt_ids"][place][prompt].tolist(),
+                "response_ids": part["completion_ids"][place][response].tolist(),
+                "behaviour_log_probs": part["behaviour_log_probs"][place][response].tolist(),
+                "replayed": bool(part["replayed"][place]),
+                "advantage": part["advantages"][place].item(),
+            }
+    return rows
 
 
 def replayed_steps(trainer):
@@ -33,14 +41,15 @@ def test_replayed_rows_carry_the_stored_ids_and_log_probs_to_the_last_token(mixe
     assert len(steps) >= 4
     for step in steps:
         rows = rows_of_step(mixed_run, step)
-        recorded = mixed_run.batches[step - 1].recorded_rows
-        assert rows["replayed"].nonzero().flatten().tolist() == sorted(recorded)
-        for row, replay in recorded.items():
-            stored = mixed_run.experience.load([replay.experience.id])[0]
-            mask = rows["completion_mask"][row].bool()
-            assert rows["completion_ids"][row][mask].tolist() == stored.response_ids.tolist()
-            assert rows["behaviour_log_probs"][row][mask].tolist() == stored.behaviour_log_probs.tolist()
-            assert rows["prompt_ids"][row][-len(stored.prompt_ids) :].tolist() == stored.prompt_ids.tolist()
+        batch = mixed_run.batches[step - 1]
+        useful = {row for row in batch.recorded_rows if batch.useful_groups()[row // mixed_run.num_generations]}
+        assert useful
+        assert {row for row, values in rows.items() if values["replayed"]} == useful & set(rows) == useful
+        for row in useful:
+            stored = mixed_run.experience.load([batch.recorded_rows[row].experience.id])[0]
+            assert rows[row]["response_ids"] == stored.response_ids.tolist()
+            assert rows[row]["behaviour_log_probs"] == stored.behaviour_log_probs.tolist()
+            assert rows[row]["prompt_ids"] == stored.prompt_ids.tolist()
             assert experience_id(stored.question_id, stored.response_ids) == stored.id
 
 
@@ -61,8 +70,10 @@ def test_advantages_are_computed_over_the_mixed_group(mixed_run):
         rows = rows_of_step(mixed_run, step)
         for number, group in enumerate(mixed_run.committed[step - 1]):
             rewards = [rollout.reward for rollout in group.rollouts] + [1.0] * (group.replayed_id is not None)
-            expected = np.array(rewards) - np.mean(rewards)
-            np.testing.assert_allclose(rows["advantages"][number * size : (number + 1) * size], expected, atol=1e-6)
+            for place, expected in enumerate(np.array(rewards) - np.mean(rewards)):
+                # A row that is not there teaches nothing.
+                found = rows.get(number * size + place, {"advantage": 0.0})["advantage"]
+                assert found == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_store_holds_the_successes_of_partly_solved_groups_and_nothing_else(mixed_run):
@@ -179,12 +190,11 @@ def test_with_two_updates_a_batch_the_record_is_still_of_the_policy_that_wrote(t
     assert len(replayed_steps(trainer)) == 2
     for step in replayed_steps(trainer):
         rows = rows_of_step(trainer, step)
-        fresh = ~rows["replayed"]
-        assert rows["behaviour_log_probs"][fresh].abs().sum() > 0, "two updates need the old log-probs of fresh rows"
+        fresh = [values["behaviour_log_probs"] for values in rows.values() if not values["replayed"]]
+        assert all(any(log_probs) for log_probs in fresh), "two updates need the old log-probs of fresh rows"
         for row, replay in trainer.batches[step - 1].recorded_rows.items():
-            mask = rows["completion_mask"][row].bool()
-            recorded = replay.experience.behaviour_log_probs.tolist()
-            assert rows["behaviour_log_probs"][row][mask].tolist() == recorded
+            if row in rows:
+                assert rows[row]["behaviour_log_probs"] == replay.experience.behaviour_log_probs.tolist()
     trainer.experience.close()
 
 

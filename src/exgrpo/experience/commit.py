@@ -115,18 +115,23 @@ def check_groups(groups: Sequence[Group], plan: ReplayPlan, num_rollouts: int) -
         where = f"group of question {group.question_id}"
         if group.size != num_rollouts:
             _refuse(where, f"{num_rollouts} rollouts, the replayed one included", group.size, "commit whole groups")
+        partly_solved = 0 < group.num_correct < group.size
         for rollout in group.rollouts:
-            _check_rollout(rollout, where)
+            _check_rollout(rollout, where, needed=partly_solved and rollout.correct)
 
 
-def _check_rollout(rollout: Rollout, where: str) -> None:
-    ids, log_probs = rollout.response_ids, rollout.behaviour_log_probs
+def _check_rollout(rollout: Rollout, where: str, *, needed: bool) -> None:
+    ids, log_probs, entropy = rollout.response_ids, rollout.behaviour_log_probs, rollout.mean_entropy
+    if log_probs is None or entropy is None:
+        if needed:
+            _refuse(where, "behaviour log-probs and entropy of a success worth keeping", "none", "score the rollout")
+        return
     if ids.ndim != 1 or ids.shape != log_probs.shape or not len(ids):
         _refuse(where, "as many log-probs as response ids, at least one", f"{log_probs.shape} for {ids.shape}", "")
     if not (np.isfinite(log_probs).all() and (log_probs <= _LOG_PROB_SLACK).all()):
         _refuse(where, "finite behaviour log-probs of at most 0", "others", "look for NaN in the policy's logits")
-    if not (np.isfinite(rollout.mean_entropy) and rollout.mean_entropy >= -_LOG_PROB_SLACK):
-        _refuse(where, "a finite mean entropy of at least 0", rollout.mean_entropy, "look for NaN in the logits")
+    if not (np.isfinite(entropy) and entropy >= -_LOG_PROB_SLACK):
+        _refuse(where, "a finite mean entropy of at least 0", entropy, "look for NaN in the logits")
 
 
 def _refuse(where: str, expected: str, found: object, hint: str) -> None:
@@ -160,6 +165,8 @@ def _visit(draft: _Draft, group: Group, settings: ReplaySettings, verifier: str,
 
 
 def _insert(draft: _Draft, group: Group, rollout: Rollout, verifier: str) -> None:
+    assert rollout.behaviour_log_probs is not None  # check_groups has seen to it
+    assert rollout.mean_entropy is not None
     key = experience_id(group.question_id, rollout.response_ids)
     if key in draft.inserted or draft.index.usage(key) is not None:
         draft.duplicates += 1

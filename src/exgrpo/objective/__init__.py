@@ -13,7 +13,7 @@ from exgrpo.objective.entropy import (
     mean_negative_log_prob,
     token_log_probs_and_entropies,
 )
-from exgrpo.objective.loss import LossType, ObjectiveSettings, PolicyLoss, mixed_policy_loss
+from exgrpo.objective.loss import LossType, ObjectiveSettings, PolicyLoss, RowWeights, mixed_policy_loss, row_weights
 from exgrpo.objective.weights import RatioStatistics, Shaping, ratio_statistics, shaped_weight
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "ObjectiveSettings",
     "PolicyLoss",
     "RatioStatistics",
+    "RowWeights",
     "Shaping",
     "TokenStatistics",
     "group_advantages",
@@ -28,6 +29,7 @@ __all__ = [
     "mean_negative_log_prob",
     "mixed_policy_loss",
     "ratio_statistics",
+    "row_weights",
     "shaped_weight",
     "token_log_probs_and_entropies",
     "useless_groups",

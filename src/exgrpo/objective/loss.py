@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exgrpo.errors import ConfigError
-from exgrpo.objective.masking import masked_mean, masked_row_mean, masked_sum
+from exgrpo.objective.masking import masked_sum
 from exgrpo.objective.weights import Shaping, clipped_surrogate, is_clipped, log_ratio, shaped_weight
 
 LossType = Literal["dr_grpo", "grpo", "bnpo", "dapo"]
@@ -69,7 +69,7 @@ class PolicyLoss:
     Attributes:
         loss: to be minimised, entropy bonus included.
         policy_loss: without the bonus, detached.
-        entropy: mean token entropy, detached (nats).
+        entropy: weighted sum of token entropies, their mean with weights of this micro-batch, detached (nats).
         log_ratios: [B, T] log of pi / pi_behaviour, detached, 0 outside the response.
         clipped: [B, T] fresh response tokens whose clip binds.
     """
@@ -79,6 +79,50 @@ class PolicyLoss:
     entropy: Float[Tensor, ""]
     log_ratios: Float[Tensor, "B T"]
     clipped: Bool[Tensor, "B T"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowWeights:
+    """By how much a token of each row counts, fixed before rows are dealt over micro-batches: how does not matter then.
+
+    Attributes:
+        policy: [B] factor of the row's token losses.
+        entropy: [B] factor of the row's token entropies.
+    """
+
+    policy: Float[Tensor, B]
+    entropy: Float[Tensor, B]
+
+
+def row_weights(
+    response_mask: Bool[Tensor, "B T"], settings: ObjectiveSettings, num_tokens: Float[Tensor, ""] | float | None = None
+) -> RowWeights:
+    """Return the weights that make the sums over a micro-batch what `settings.loss_type` says, and a mean of entropies.
+
+    Args:
+        response_mask: True at response tokens.
+        settings: loss type and, for `dr_grpo`, the maximum response length.
+        num_tokens: what `dapo` divides by: mean number of response tokens of a micro-batch, over all micro-batches and
+            processes of the update.
+
+    Raises:
+        ConfigError: where `dapo` lacks `num_tokens`.
+    """
+    lengths = response_mask.sum(dim=1).clamp(min=1).float()
+    num_rows, all_tokens = len(lengths), response_mask.sum().clamp(min=1)
+    if settings.loss_type == "dr_grpo":
+        policy = torch.full_like(lengths, 1 / (max(num_rows, 1) * settings.max_response_length))
+    elif settings.loss_type == "grpo":
+        policy = 1 / (num_rows * lengths)
+    elif settings.loss_type == "bnpo":
+        policy = torch.ones_like(lengths) / all_tokens
+    elif num_tokens is None:
+        raise ConfigError(
+            "num_tokens", expected="the tokens of the update with loss_type=dapo", found=None, hint="pass num_tokens"
+        )
+    else:
+        policy = torch.ones_like(lengths) / num_tokens
+    return RowWeights(policy, torch.ones_like(lengths) / all_tokens)
 
 
 def mixed_policy_loss(
@@ -91,7 +135,7 @@ def mixed_policy_loss(
     behaviour_log_probs: Float[Tensor, "B T"],
     behaviour_known: Bool[Tensor, B],
     settings: ObjectiveSettings,
-    num_tokens: Float[Tensor, ""] | float | None = None,
+    weights: RowWeights,
 ) -> PolicyLoss:
     """Return the loss of a micro-batch, not yet divided by the number of accumulated micro-batches.
 
@@ -107,11 +151,7 @@ def mixed_policy_loss(
         behaviour_known: False for fresh rows whose policy has not moved since: their own log-probs, detached, stand in,
             so that w is 1 and the gradient that of the log-prob.
         settings: the rest.
-        num_tokens: what `dapo` divides by: mean number of response tokens of a micro-batch, over all micro-batches and
-            processes of the update.
-
-    Raises:
-        ConfigError: where `dapo` lacks `num_tokens`.
+        weights: by how much each row counts, from `row_weights`.
     """
     behaviour = torch.where(behaviour_known.unsqueeze(1), behaviour_log_probs, log_probs.detach())
     log_ratios = log_ratio(log_probs, behaviour, response_mask)
@@ -121,8 +161,8 @@ def mixed_policy_loss(
         _replayed_surrogate(log_ratios, advantage, settings),
         _fresh_surrogate(log_ratios, advantage, settings),
     )
-    policy_loss = _aggregate(token_losses, response_mask, settings, num_tokens)
-    entropy = masked_mean(entropies, response_mask)
+    policy_loss = masked_sum(token_losses * weights.policy.unsqueeze(1), response_mask)
+    entropy = masked_sum(entropies * weights.entropy.unsqueeze(1), response_mask)
     # Without a bonus the entropies stay out of the graph: their gradient would be computed and thrown away.
     loss = policy_loss - settings.entropy_coef * entropy if settings.entropy_coef else policy_loss
     binds = is_clipped(log_ratios.detach(), advantage, settings.clip_low, settings.clip_high)
@@ -141,19 +181,3 @@ def _replayed_surrogate(log_ratios: Tensor, advantages: Tensor, settings: Object
     if settings.shaping == "clip":
         return clipped_surrogate(log_ratios, advantages, settings.clip_low, settings.clip_high)
     return shaped_weight(log_ratios, settings.shaping, settings.shaping_beta) * advantages
-
-
-def _aggregate(
-    token_losses: Tensor, mask: Tensor, settings: ObjectiveSettings, num_tokens: Tensor | float | None
-) -> Tensor:
-    if settings.loss_type == "dr_grpo":
-        return masked_sum(token_losses, mask) / (len(mask) * settings.max_response_length)
-    if settings.loss_type == "grpo":
-        return masked_row_mean(token_losses, mask).mean()
-    if settings.loss_type == "bnpo":
-        return masked_mean(token_losses, mask)
-    if num_tokens is None:
-        raise ConfigError(
-            "num_tokens", expected="the tokens of the update with loss_type=dapo", found=None, hint="pass num_tokens"
-        )
-    return masked_sum(token_losses, mask) / num_tokens

@@ -15,11 +15,6 @@ def masked_sum(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float
     return where(mask, values, 0.0).sum()
 
 
-def masked_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """Return the mean of the values where `mask` is True, 0 where it nowhere is."""
-    return masked_sum(values, mask) / mask.sum().clamp(min=1)
-
-
 def masked_row_mean(values: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, B]:
     """Return the mean of each row's values where `mask` is True, 0 for a row where it nowhere is."""
     return where(mask, values, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)

@@ -23,9 +23,9 @@ class StepBatch:
         group_size: K.
         num_candidates: stored trajectories that the replayed ones were chosen from.
         generated: rows as written and judged, None before generation.
-        log_probs: float32 [B, T] on the CPU, log-probs under the policy that wrote the rows; rows not measured yet are
-            marked in `measured`.
+        log_probs: float32 [B, T] on the CPU, log-probs under the policy that wrote the rows.
         mean_entropies: float32 [B] on the CPU, mean token entropies under that policy (nats).
+        measured: bool [B], rows that a forward has been spent on.
         replayed_log_ratios: log of pi / pi_past at each replayed token, one vector per micro-batch of the step.
         clipped, clippable: number of fresh tokens whose ratio was clipped, and of all fresh tokens.
     """
@@ -128,14 +128,15 @@ class StepBatch:
         response_ids = self.generated.response_ids[row]
         reward = float(self.generated.rewards[row])
         correct = reward >= success_reward
+        measured = bool(self.measured[row])
         verdict = "unparsed" if np.isnan(reward) else "correct" if correct else "wrong"
         return Rollout(
             response_ids=np.asarray(response_ids, dtype=np.int32),
-            behaviour_log_probs=self.log_probs[row, : len(response_ids)].numpy().copy(),
+            behaviour_log_probs=self.log_probs[row, : len(response_ids)].numpy().copy() if measured else None,
             reward=reward,
             correct=correct,
             verdict=verdict,
-            mean_entropy=float(self.mean_entropies[row]),
+            mean_entropy=float(self.mean_entropies[row]) if measured else None,
             truncated=is_truncated(response_ids),
         )
 

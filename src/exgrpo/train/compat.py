@@ -1,6 +1,6 @@
 """Everything of TRL that is not public: the methods we override and the attributes we read, under names of our own.
 
-`HookedGRPOTrainer` turns TRL's private call path into four hooks. The rest of this package uses the hooks and the
+`HookedGRPOTrainer` turns TRL's private call path into five hooks. The rest of this package uses the hooks and the
 accessors only, so that a new TRL release is answered in this file. `check_trl` compares the installed version.
 """
 
@@ -26,13 +26,17 @@ TRL_RANGE = (Version("1.16"), Version("1.17"))
 
 # Method -> parameters that we rely on, in this order.
 OVERRIDDEN_METHODS: dict[str, tuple[str, ...]] = {
+    "_prepare_inputs": ("self", "generation_batch"),
     "_generate_and_score_completions": ("self", "inputs"),
     "_generate": ("self", "prompts"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_get_per_token_logps_and_entropies": ("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
     "_compute_loss": ("self", "model", "inputs"),
 }
-PRIVATE_ATTRIBUTES = ("_step", "_metrics", "_tokenizer", "_pending_extra_logs", "eos_token_ids", "reward_weights")
+PRIVATE_ATTRIBUTES = (
+    *("_step", "_metrics", "_tokenizer", "_buffered_inputs", "_pending_extra_logs"),
+    *("eos_token_ids", "reward_weights"),
+)
 
 
 def quiet_known_warnings() -> None:
@@ -94,10 +98,12 @@ class GeneratedRows:
 
 
 class HookedGRPOTrainer(GRPOTrainer):
-    """TRL's trainer with four hooks: compose_rows, rows_ready, rows_measured and policy_loss."""
+    """TRL's trainer with five hooks: compose_rows, rows_measured, rows_ready, micro_batches and policy_loss."""
 
     _recorded: Mapping[int, RecordedRow] = {}
     _generating = False
+    _dealt = True
+    _buffered_inputs: list[dict[str, Any]]
     generation_s = 0.0  # seconds that the latest generation batch took to be written and judged
 
     # ---- hooks, implemented by ExGRPOTrainer -------------------------------------------------------------------------
@@ -120,6 +126,10 @@ class HookedGRPOTrainer(GRPOTrainer):
         """Return the loss of a micro-batch, accumulation included, from its training forward [B, T]."""
         raise NotImplementedError
 
+    def micro_batches(self, chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the micro-batches of one update, as many as TRL has split its rows into."""
+        raise NotImplementedError
+
     # ---- TRL's private call path -------------------------------------------------------------------------------------
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -134,7 +144,20 @@ class HookedGRPOTrainer(GRPOTrainer):
             self.generation_s = time.perf_counter() - began
             self._generating = False
             self._recorded = {}
+        self._dealt = False
         return self.rows_ready(self._generated, output)
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        inputs = super()._prepare_inputs(generation_batch)
+        if not self._dealt:
+            self._dealt = True
+            # TRL has shuffled the rows and split them. Which rows go into which update stays as it is.
+            size = min(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
+            starts = range(0, self.args.steps_per_generation, size)
+            updates = [self._buffered_inputs[first : first + size] for first in starts]
+            self._buffered_inputs = [batch for chunks in updates for batch in self.micro_batches(chunks)]
+            inputs = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return inputs
 
     def _generate(self, prompts: list[Any]) -> tuple[Any, ...]:
         kept = [prompt for row, prompt in enumerate(prompts) if row not in self._recorded]

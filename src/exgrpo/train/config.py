@@ -97,6 +97,14 @@ class ExGRPOConfig(GRPOConfig):
     replay_shaping_beta: float = field(default=0.1, metadata={"help": "beta of replay_shaping=ratio."})
     clip_fresh: bool = field(default=True, metadata={"help": "Whether fresh rows keep GRPO's clip."})
 
+    bonus_on_useless_rows: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether the entropy bonus acts on rows of groups with equal rewards, which teach nothing else. "
+            "Without, or without a bonus, they are left out of the forward pass."
+        },
+    )
+
     # Replay: where it lives.
     experience_path: str | None = field(
         default=None,

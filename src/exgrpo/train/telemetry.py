@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("fresh/pass@1", "0..1", "Share of right rollouts of fresh questions; what the delayed start looks at."),
     Metric("fresh/solved_all", "0..1", "Share of fresh questions that all K rollouts solved."),
     Metric("fresh/solved_none", "0..1", "Share of fresh questions that no rollout solved."),
-    Metric("fresh/entropy", "nats", "Mean over new rollouts of fresh questions of their mean token entropy."),
+    Metric("fresh/entropy", "nats", "Mean over measured rollouts of fresh questions of their mean token entropy."),
     Metric("fresh/length", "tokens", "Mean response length of fresh rollouts."),
     Metric("fresh/truncated", "0..1", "Share of fresh rollouts that stopped at the length limit."),
     Metric("rollouts/generated", "rollouts", "Responses generated in this step; K - 1 for a replayed question."),
@@ -135,10 +136,15 @@ def _fresh_metrics(groups: list[Group]) -> dict[str, Any]:
         "fresh/pass@1": np.mean([rollout.correct for rollout in rollouts]),
         "fresh/solved_all": np.mean([group.num_correct == group.size for group in groups]),
         "fresh/solved_none": np.mean([group.num_correct == 0 for group in groups]),
-        "fresh/entropy": np.mean([rollout.mean_entropy for rollout in rollouts]),
+        "fresh/entropy": _mean(rollout.mean_entropy for rollout in rollouts),
         "fresh/length": np.mean([len(rollout.response_ids) for rollout in rollouts]),
         "fresh/truncated": np.mean([rollout.truncated for rollout in rollouts]),
     }
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    measured = [value for value in values if value is not None]
+    return float(np.mean(measured)) if measured else math.nan
 
 
 def _replay_metrics(batch: StepBatch, groups: list[Group]) -> dict[str, Any]:

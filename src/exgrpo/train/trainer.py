@@ -15,8 +15,9 @@ from transformers import PreTrainedTokenizerBase
 
 from exgrpo.errors import ConfigError, StoreMismatchError
 from exgrpo.experience import ExperienceReplay, StoreIdentity
-from exgrpo.objective import mixed_policy_loss
+from exgrpo.objective import RowWeights, mixed_policy_loss, row_weights
 from exgrpo.train.batch import StepBatch
+from exgrpo.train.batching import deal
 from exgrpo.train.checkpoint import CheckpointWriter, ExperienceCheckpoint, last_checkpoint
 from exgrpo.train.compat import GeneratedRows, HookedGRPOTrainer, RecordedRow, check_trl
 from exgrpo.train.config import ExGRPOConfig
@@ -210,6 +211,8 @@ class ExGRPOTrainer(HookedGRPOTrainer):
             behaviour[row, : len(record.log_probs)] = torch.from_numpy(record.log_probs.copy())
         output["row"] = torch.arange(len(behaviour), device=behaviour.device)
         output["replayed"] = replayed
+        useful = torch.tensor(batch.useful_groups(), device=behaviour.device)
+        output["useful"] = useful.repeat_interleave(self.num_generations)
         output["behaviour_log_probs"] = behaviour
         # Whether fresh rows have log-probs of their own, or those of the training forward are theirs; per row, because
         # TRL shuffles and splits whatever has one entry a row.
@@ -226,6 +229,17 @@ class ExGRPOTrainer(HookedGRPOTrainer):
                     hint="use the tokenizer, template and data of the run that filled the store, or an empty store",
                 )
 
+    def micro_batches(self, chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Fix by how much each row counts, as TRL's own micro-batches say, then deal rows for speed."""
+        for chunk in chunks:
+            num_tokens = chunk["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
+            weights = row_weights(
+                chunk["completion_mask"].bool(), self._objective, num_tokens / self.args.steps_per_generation
+            )
+            chunk |= {"policy_weight": weights.policy, "entropy_weight": weights.entropy}
+        has_bonus = self.args.entropy_coef != 0 and self.args.bonus_on_useless_rows
+        return deal(chunks, keep_useless=has_bonus)
+
     # ---- learn -------------------------------------------------------------------------------------------------------
 
     def policy_loss(
@@ -235,7 +249,6 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         training = self.model.training
         accumulated = self.current_gradient_accumulation_steps if training else 1
         none = torch.zeros(len(mask), dtype=torch.bool, device=mask.device)
-        num_tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes
         loss = mixed_policy_loss(
             log_probs=log_probs,
             entropies=entropies,
@@ -245,7 +258,9 @@ class ExGRPOTrainer(HookedGRPOTrainer):
             behaviour_log_probs=inputs.get("behaviour_log_probs", log_probs.detach()),
             behaviour_known=inputs.get("behaviour_known", none),
             settings=self._objective,
-            num_tokens=num_tokens / self.args.steps_per_generation if training else num_tokens,
+            weights=RowWeights(inputs["policy_weight"], inputs["entropy_weight"])
+            if training
+            else row_weights(mask, self._objective, inputs["num_items_in_batch"].clamp(min=1)),
         )
         self.log_values({"entropy": loss.entropy.item(), "policy_loss": loss.policy_loss.item()})
         if training:
