@@ -14,7 +14,7 @@ $(STAMP): requirements/cpu.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "exgrpo needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --retries 1 --extra-index-url $(TORCH_INDEX) $$(grep '^torch==' requirements/cpu.txt)
+	$(BIN)/pip install --quiet --no-deps --retries 1 --extra-index-url $(TORCH_INDEX) $$(grep '^torch==' requirements/cpu.txt)
 	$(BIN)/pip install --quiet --requirement requirements/cpu.txt
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@

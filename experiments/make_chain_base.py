@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -117,25 +118,39 @@ def train(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, arguments
     return loss.item()
 
 
-def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, ChainScores]:
-    """Held-out scores: the mixes that configurations use, and each length with plus and minus."""
-    mixes = {
-        "4 to 8 terms, + -": ChainSettings(),
-        "4 to 8 terms, + - *": ChainSettings(chain_operators="+-*"),
-        **{f"{n} terms, + -": ChainSettings(chain_min_terms=n, chain_max_terms=n) for n in range(4, MAX_TERMS + 1, 2)},
-    }
-    return {
-        name: evaluate_chain(model, tokenizer, settings, seed=0, num_samples=SAMPLES)
-        for name, settings in mixes.items()
-    }
+@dataclass(frozen=True)
+class Measured:
+    """Held-out scores of one kind of question: sampled at temperature 1, and greedy."""
+
+    sampled: ChainScores
+    greedy: ChainScores
 
 
-def card(scores: dict[str, ChainScores], model: Qwen2ForCausalLM, arguments: argparse.Namespace, loss: float) -> str:
+def measure(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> dict[str, Measured]:
+    """The mixes that configurations use, and each length with plus and minus."""
+    kinds = {"4 to 8 terms, + -": ChainSettings(), "4 to 8 terms, + - *": ChainSettings(chain_operators="+-*")}
+    for n in range(MIN_TERMS, MAX_TERMS + 1):
+        # There are 200 chains of two terms in all, and a quarter of them is held out.
+        held_out = 25 if n == 2 else 400
+        kinds[f"{n} terms, + -"] = ChainSettings(
+            chain_min_terms=n, chain_max_terms=n, chain_num_questions=1, chain_num_held_out=held_out
+        )
+    measured = {}
+    for name, settings in kinds.items():
+        print(f"measuring: {name}", flush=True)
+        measured[name] = Measured(
+            sampled=evaluate_chain(model, tokenizer, settings, seed=0, num_samples=SAMPLES),
+            greedy=evaluate_chain(model, tokenizer, settings, seed=0, num_samples=1, temperature=0.0),
+        )
+    return measured
+
+
+def card(measured: dict[str, Measured], model: Qwen2ForCausalLM, arguments: argparse.Namespace) -> str:
     """The model card."""
-    rows = "\n".join(
-        f"| {name} | {s.pass_at_1.value:.3f} [{s.pass_at_1.low:.3f}, {s.pass_at_1.high:.3f}] "
-        f"| {s.valid_share.value:.2f} | {s.truncated:.3f} |"
-        for name, s in scores.items()
+    rows = "\n".join(table_row(name, scores) for name, scores in measured.items())
+    solved = "\n".join(
+        f"| {name} | " + " | ".join(str(count) for count in scores.sampled.questions_by_correct) + " |"
+        for name, scores in list(measured.items())[:2]
     )
     return f"""# Base policy of the chain task
 
@@ -143,18 +158,46 @@ A Qwen2 with {model.num_parameters():,} parameters and one token per character, 
 `experiments/make_chain_base.py`: {arguments.steps} steps of {arguments.batch_size} chains of {MIN_TERMS} to {MAX_TERMS}
 terms with operators `{OPERATORS}`, AdamW at {arguments.learning_rate:g} (one cycle), seed {arguments.seed}. The first
 {arguments.clean_steps} steps are without noise; then each step result is replaced by a random digit with probability
-{arguments.noise:g}, and the chain goes on from it. Last loss {loss:.3f} nats a token. Licence: Apache-2.0.
+{arguments.noise:g}, and the chain goes on from it. Licence: Apache-2.0.
 
-Held-out questions, sampled at temperature 1, {SAMPLES} responses each, 95 % bootstrap intervals:
+Held-out questions, {SAMPLES} responses each at temperature 1 with 95 % bootstrap intervals, and one greedy response. The
+length limit is six tokens a term; what it cuts off is counted as truncated.
 
-| questions | Pass@1 | valid among right | truncated |
-|---|---|---|---|
+| questions | greedy | Pass@1 | valid among right | truncated |
+|---|---|---|---|---|
 {rows}
+
+How many questions had 0, 1, ... {SAMPLES} right answers of {SAMPLES}:
+
+| questions | {" | ".join(str(n) for n in range(SAMPLES + 1))} |
+|---|{"---|" * (SAMPLES + 1)}
+{solved}
 """
 
 
+def table_row(name: str, scores: Measured) -> str:
+    """One kind of question as a row of the card."""
+    right, valid = scores.sampled.pass_at_1, scores.sampled.valid_share
+    return (
+        f"| {name} | {scores.greedy.pass_at_1.value:.2f} | {right.value:.3f} [{right.low:.3f}, {right.high:.3f}] "
+        f"| {valid.value:.2f} [{valid.low:.2f}, {valid.high:.2f}] | {scores.sampled.truncated:.3f} |"
+    )
+
+
+def make(arguments: argparse.Namespace) -> None:
+    """Train a policy and save it."""
+    torch.manual_seed(arguments.seed)
+    tokenizer, model = make_tokenizer(), make_model()
+    print(json.dumps({"parameters": model.num_parameters()}))
+    loss = train(model, tokenizer, arguments)
+    print(f"last loss {loss:.3f} nats a token")
+    model.generation_config = GenerationConfig(eos_token_id=1, pad_token_id=0)
+    model.save_pretrained(arguments.output)
+    tokenizer.save_pretrained(arguments.output)
+
+
 def main() -> None:
-    """Train, measure, save."""
+    """Train, save, measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--clean_steps", type=int, default=400, help="the first steps, without noise")
@@ -163,16 +206,12 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=chain_base_path())
+    parser.add_argument("--measure_only", action="store_true", help="write the card of the policy in --output again")
     arguments = parser.parse_args()
-    torch.manual_seed(arguments.seed)
-    tokenizer, model = make_tokenizer(), make_model()
-    print(json.dumps({"parameters": model.num_parameters()}))
-    loss = train(model, tokenizer, arguments)
-    model.generation_config = GenerationConfig(eos_token_id=1, pad_token_id=0)
-    model.save_pretrained(arguments.output)
-    tokenizer.save_pretrained(arguments.output)
-    model.eval()
-    text = card(measure(model, AutoTokenizer.from_pretrained(arguments.output)), model, arguments, loss)
+    if not arguments.measure_only:
+        make(arguments)
+    model = Qwen2ForCausalLM.from_pretrained(arguments.output)
+    text = card(measure(model, AutoTokenizer.from_pretrained(arguments.output)), model, arguments)
     (arguments.output / "README.md").write_text(text, encoding="utf-8")
     print(text)
 

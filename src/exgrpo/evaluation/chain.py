@@ -23,12 +23,14 @@ class ChainScores:
         valid_share: share of answers with only valid steps, among the right ones.
         truncated: share of responses that stopped at the length limit.
         num_samples: responses per question.
+        questions_by_correct: [num_samples + 1], questions with 0, 1, ... num_samples right answers.
     """
 
     pass_at_1: Estimate
     valid_share: Estimate
     truncated: float
     num_samples: int
+    questions_by_correct: tuple[int, ...]
 
 
 def evaluate_chain(
@@ -38,9 +40,10 @@ def evaluate_chain(
     *,
     seed: int,
     num_samples: int = 4,
+    temperature: float = 1.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> ChainScores:
-    """Return scores on the held-out questions of `settings`, sampled at temperature 1.
+    """Return scores on the held-out questions of `settings`.
 
     Args:
         model: the policy.
@@ -48,6 +51,7 @@ def evaluate_chain(
         settings: which chains; `chain_num_held_out` of them are asked.
         seed: of the questions, the samples and the bootstrap.
         num_samples: responses per question.
+        temperature: of the samples; 0 is greedy, where one sample is enough.
         progress: called with (responses done, responses in all).
     """
     questions = make_questions(settings, seed=seed, split="held_out")
@@ -59,6 +63,7 @@ def evaluate_chain(
         num_samples=num_samples,
         max_new_tokens=max_response_tokens(settings),
         seed=seed,
+        temperature=temperature,
         progress=progress,
     )
     rows = [[(prompt, r) for r in answers] for prompt, answers in zip(prompts, responses, strict=True)]
@@ -70,4 +75,5 @@ def evaluate_chain(
         valid_share=bootstrap_mean(valid.astype(float), correct.astype(float), rng),
         truncated=float(np.mean([r.truncated for answers in responses for r in answers])),
         num_samples=num_samples,
+        questions_by_correct=tuple(np.bincount(correct.sum(axis=1), minlength=num_samples + 1).tolist()),
     )

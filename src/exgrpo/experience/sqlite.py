@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any
 
-from exgrpo.errors import StoreError, StoreLockedError
+from exgrpo.errors import StoreError
 from exgrpo.experience import codec
+from exgrpo.experience.sqlite_file import Mode, check_file, connect, create_tables, storage_errors, take_lock
 from exgrpo.experience.store import (
     Event,
     StepChanges,
@@ -31,37 +30,7 @@ from exgrpo.experience.store import (
 )
 from exgrpo.types import Experience, QuestionState, StartState, Usage
 
-APPLICATION_ID = 0x45784752  # "ExGR": tells our files from other databases
 _CHUNK = 500  # ids in one SELECT; SQLite takes at least 999 parameters
-
-# Slots are row ids: they count up in the order of insertion, and a rollback frees exactly the last ones, so an index
-# built from the file numbers everything as one that lived through the run. Payloads have a table of their own, so that
-# opening a store never reads them; a prompt is kept once per question.
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE question (
-    slot INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, visits INTEGER NOT NULL, successes INTEGER NOT NULL,
-    num_correct INTEGER NOT NULL, visited_step INTEGER NOT NULL, retired_step INTEGER
-);
-CREATE TABLE prompt (question INTEGER PRIMARY KEY REFERENCES question (slot) ON DELETE CASCADE, ids BLOB NOT NULL);
-CREATE TABLE experience (
-    slot INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, question INTEGER NOT NULL REFERENCES question (slot),
-    reward REAL NOT NULL, verdict TEXT NOT NULL, verifier TEXT NOT NULL, policy_step INTEGER NOT NULL,
-    mean_entropy REAL NOT NULL, truncated INTEGER NOT NULL, num_tokens INTEGER NOT NULL,
-    uses INTEGER NOT NULL, last_used_step INTEGER, entropy REAL NOT NULL, entropy_step INTEGER NOT NULL,
-    removed TEXT, quarantined TEXT
-);
-CREATE INDEX experience_question ON experience (question);
-CREATE TABLE payload (
-    slot INTEGER PRIMARY KEY REFERENCES experience (slot) ON DELETE CASCADE,
-    response BLOB NOT NULL, log_probs BLOB NOT NULL
-);
-CREATE TABLE event (
-    seq INTEGER PRIMARY KEY, step INTEGER NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL, before TEXT, after TEXT
-);
-CREATE INDEX event_step ON event (step);
-CREATE INDEX event_subject ON event (subject);
-"""
 _USAGE_COLUMNS = "uses, last_used_step, entropy, entropy_step, removed, quarantined"
 _SET_USAGE = (
     "UPDATE experience SET uses = ?, last_used_step = ?, entropy = ?, entropy_step = ?, removed = ?, quarantined = ? "
@@ -98,7 +67,7 @@ class SQLiteStore:
         identity: StoreIdentity | None = None,
         *,
         log_prob_dtype: codec.LogProbDtype = "float32",
-        mode: Literal["rw", "ro"] = "rw",
+        mode: Mode = "rw",
     ):
         self._path = Path(path)
         self._lock: IO[str] | None = None
@@ -106,10 +75,11 @@ class SQLiteStore:
         if not self._path.exists() and (mode == "ro" or identity is None):
             raise StoreError(str(path), expected="an experience store", found="no such file", hint="check the path")
         if mode == "rw":
-            self._lock = self._take_lock()
+            self._lock = take_lock(self._path)
         try:
-            self._connect(mode)
-            self._check_file(identity, log_prob_dtype)
+            self._connection = connect(self._path, mode)
+            if not check_file(self._path, self._db) and identity is not None:
+                self._create(identity, log_prob_dtype)
             meta = self._meta()
             self._identity = StoreIdentity(**json.loads(meta["identity"]))
             self._dtype: codec.LogProbDtype = "float16" if meta["log_prob_dtype"] == "float16" else "float32"
@@ -225,79 +195,6 @@ class SQLiteStore:
         rows = self._rows(f"SELECT step, kind, subject, before, after FROM event {where} ORDER BY seq", values)
         return (Event(*row) for row in rows)
 
-    # ---- opening -----------------------------------------------------------------------------------------------------
-
-    def _take_lock(self) -> IO[str]:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            lock = self._path.with_name(self._path.name + ".lock").open("a+", encoding="utf-8")
-        except OSError as error:
-            raise StoreError(
-                str(self._path.parent),
-                expected="a directory that can be written",
-                found=error.strerror,
-                hint="choose another experience_path or output_dir",
-            ) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.seek(0)
-            owner = lock.read().strip() or "unknown"
-            lock.close()
-            raise StoreLockedError(
-                str(self._path),
-                expected="a store that no other run writes",
-                found=f"process {owner} owns it",
-                hint="wait for that run or stop it; to look at the store meanwhile, open it read-only",
-            ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        return lock
-
-    def _connect(self, mode: str) -> None:
-        # isolation_level=None: we begin and end transactions ourselves.
-        uri = f"{self._path.absolute().as_uri()}?mode={'ro' if mode == 'ro' else 'rwc'}"
-        with self._errors():
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            if mode == "rw":
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = FULL")
-
-    def _check_file(self, identity: StoreIdentity | None, dtype: codec.LogProbDtype) -> None:
-        with self._errors():
-            application, version, tables = (
-                self._db.execute(query).fetchone()[0]
-                for query in (
-                    "PRAGMA application_id",
-                    "PRAGMA user_version",
-                    "SELECT count(*) FROM sqlite_master",
-                )
-            )
-        if not tables and identity is not None:
-            self._create(identity, dtype)
-        elif application != APPLICATION_ID:
-            raise StoreError(
-                str(self._path), expected="an experience store", found="another database", hint="check the path"
-            )
-        elif version != codec.SCHEMA_VERSION:
-            raise StoreError(
-                str(self._path),
-                expected=f"schema version {codec.SCHEMA_VERSION}",
-                found=version,
-                hint="open it with the release of exgrpo that wrote it, or a newer one",
-            )
-
-    def _create(self, identity: StoreIdentity, dtype: codec.LogProbDtype) -> None:
-        with self._transaction() as db:
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            db.execute(f"PRAGMA user_version = {codec.SCHEMA_VERSION}")
-            meta = {"identity": json.dumps(dataclasses.asdict(identity)), "log_prob_dtype": dtype}
-            db.executemany("INSERT INTO meta VALUES (?, ?)", [*meta.items(), ("step", "0"), ("start", "")])
-
     # ---- SQL ---------------------------------------------------------------------------------------------------------
 
     @property
@@ -306,25 +203,15 @@ class SQLiteStore:
             raise StoreError(str(self._path), expected="an open store", found="a closed one", hint="open it again")
         return self._connection
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            self._translate(error)
-
-    def _translate(self, error: sqlite3.Error) -> NoReturn:
-        raise StoreError(
-            str(self._path),
-            expected="a readable, writable experience store",
-            found=f"{type(error).__name__}: {error}",
-            hint="check free space and rights; where the file is damaged, go back to a backup. Nothing committed "
-            "before is lost",
-        ) from error
+    def _create(self, identity: StoreIdentity, dtype: codec.LogProbDtype) -> None:
+        with self._transaction() as db:
+            create_tables(db)
+            meta = {"identity": json.dumps(dataclasses.asdict(identity)), "log_prob_dtype": dtype}
+            db.executemany("INSERT INTO meta VALUES (?, ?)", [*meta.items(), ("step", "0"), ("start", "")])
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._errors():
+        with storage_errors(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -335,7 +222,7 @@ class SQLiteStore:
                 raise
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._errors():
+        with storage_errors(self._path):
             return self._db.execute(query, values).fetchall()
 
     def _select_ids(self, query: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:

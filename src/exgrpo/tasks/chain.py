@@ -30,7 +30,8 @@ Split = Literal["train", "held_out"]
 
 CHARACTERS = "0123456789+-*=;#"
 MAX_TERMS = 10
-_QUESTION = re.compile(r"\d(?:[+*-]\d)+=")
+# Not \d, which takes the digits of every script.
+_QUESTION = re.compile(r"[0-9](?:[+*-][0-9])+=")
 _OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
 # One question in this many belongs to the held-out side, by a hash of its text: no seed and no setting can move it.
 _HELD_OUT_IN = 4
@@ -53,7 +54,7 @@ class ChainQuestion:
     num_terms: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class ChainSettings:
     """Which chains are asked.
 
@@ -169,7 +170,7 @@ def first_invalid_step(prompt: str, response: str) -> int | None:
     missing, superfluous or malformed step does not follow, and neither does a final digit other than the last value;
     the final `#` digit counts as the step after the last.
     """
-    reference = [*reference_steps(prompt), f"#{reference_steps(prompt)[-1][-1]}"]
+    reference = reference_response(prompt).split(";")
     written = response.split(";")
     for number, step in enumerate(reference):
         # Up to here every step was right, so the right next step is the only one that follows.
