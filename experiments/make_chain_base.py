@@ -160,8 +160,8 @@ terms with operators `{OPERATORS}`, AdamW at {arguments.learning_rate:g} (one cy
 {arguments.clean_steps} steps are without noise; then each step result is replaced by a random digit with probability
 {arguments.noise:g}, and the chain goes on from it. Licence: Apache-2.0.
 
-Held-out questions, {SAMPLES} responses each at temperature 1 with 95 % bootstrap intervals, and one greedy response. The
-length limit is six tokens a term; what it cuts off is counted as truncated.
+Held-out questions: one greedy response, and {SAMPLES} at temperature 1 with 95 % bootstrap intervals. The length limit
+is six tokens a term; what it cuts off counts as truncated.
 
 | questions | greedy | Pass@1 | valid among right | truncated |
 |---|---|---|---|---|

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import HfArgumentParser
 
 from exgrpo.errors import ConfigError, DataError
 from exgrpo.tasks.chain import (
@@ -146,6 +151,20 @@ def test_chains_that_do_not_exist_are_refused_with_a_hint(values, where):
     assert where in caught.value.where
 
 
-def test_a_question_of_another_kind_is_refused():
+def test_the_settings_are_command_line_arguments_and_do_not_change_afterwards():
+    words = ["--chain_operators", "+-*", "--chain_min_terms", "3"]
+    (settings,) = HfArgumentParser(ChainSettings).parse_args_into_dataclasses(words)
+    assert settings == ChainSettings(chain_operators="+-*", chain_min_terms=3)
+    with pytest.raises(FrozenInstanceError):
+        settings.chain_min_terms = 0
+
+
+@pytest.mark.parametrize("prompt", ["3+x=", "3+7", "3=", "", "13+7=", "3+7=\n", "3 + 7=", "٣+٧="])
+def test_a_question_of_another_kind_is_refused(prompt):
     with pytest.raises(DataError, match="hint"):
-        reference_steps("3+x=")
+        reference_steps(prompt)
+
+
+def test_neither_the_task_nor_the_scores_load_torch():
+    code = "import sys, exgrpo.tasks.chain, exgrpo.evaluation.scores; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,7 +18,6 @@ Prompt = str | Sequence[dict[str, str]]
 # asks for a repetition penalty of 1.05: an evaluation would then sample from another distribution than the policy's.
 _NEUTRAL: dict[str, Any] = {
     "num_beams": 1,
-    "min_p": 0.0,
     "typical_p": 1.0,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
@@ -145,6 +144,7 @@ def _generation_config(
         top_p=1.0 if greedy else top_p,
         # Transformers warns about values that greedy decoding does not use, unless they are its defaults.
         top_k=50 if greedy else 0,
+        min_p=None if greedy else 0.0,
         max_new_tokens=max_new_tokens,
         eos_token_id=ends,
         pad_token_id=ends[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
