@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-from pathlib import Path
 
 from exgrpo.train import ProgressLines
 from exgrpo.train.telemetry import METRICS, find_metric
@@ -92,11 +90,3 @@ def test_progress_is_one_line_per_step_with_the_figures_of_the_metrics(tmp_path)
         assert int(replayed) == metrics["replay/questions"]
         assert useful == f"{metrics['tokens/useful']:.0%}"
     assert left == "0:00"
-
-
-def test_the_metrics_page_is_written_from_the_table():
-    path = Path(__file__).parents[2] / "docs" / "make_metrics_page.py"
-    spec = importlib.util.spec_from_file_location("make_metrics_page", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run python docs/make_metrics_page.py"

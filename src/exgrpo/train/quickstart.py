@@ -60,6 +60,7 @@ class QuickstartSummary:
                 f"{self.steps} steps in {minutes}:{seconds:02d} minutes.",
                 f"\nThe run is in {self.directory}:",
                 "  model/             the trained policy",
+                "  checkpoint-*/      where exgrpo train config.yaml --resume goes on from",
                 "  config.yaml        every setting; exgrpo train runs it again",
                 "  metrics.jsonl      a line per step; timing.jsonl has the seconds",
                 "  experience.sqlite  questions, trajectories and their history",

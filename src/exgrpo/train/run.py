@@ -80,7 +80,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 def _unknown_name(word: str, names: Sequence[str]) -> ConfigError:
     name = word.lstrip("-").split("=")[0]
     close = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "exgrpo train --help shows where the names are listed"
+    known = "the names are those of ExGRPOConfig, trl.ModelConfig and ChainSettings"
+    hint = f"did you mean {' or '.join(close)}?" if close else known
     return ConfigError("configuration", expected="a known name", found=name, hint=hint)
 
 
