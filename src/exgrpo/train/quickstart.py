@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.progress import Progress
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from exgrpo.assets import quickstart_config
@@ -98,7 +100,16 @@ def quickstart(overrides: Sequence[str] = ()) -> QuickstartSummary:
 
 
 def _evaluate(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ChainScores:
-    return evaluate_chain(model, tokenizer, config.task, seed=config.training.seed, num_samples=EVALUATION_SAMPLES)
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
+        bar = bars.add_task("  responses", total=None)
+        return evaluate_chain(
+            model,
+            tokenizer,
+            config.task,
+            seed=config.training.seed,
+            num_samples=EVALUATION_SAMPLES,
+            progress=lambda done, total: bars.update(bar, completed=done, total=total),
+        )
 
 
 def _unused_directory() -> str:
