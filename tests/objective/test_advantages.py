@@ -8,8 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trl.trainer.utils import nanstd
 
-from exgrpo.errors import DataError
+from exgrpo.errors import ConfigError, DataError
 from exgrpo.objective import group_advantages, useless_groups
 
 from . import oracle
@@ -53,6 +54,30 @@ def test_a_group_is_useless_where_rewards_are_exactly_equal_and_not_where_they_n
     assert useless_groups(torch.tensor([1.0, math.nan, 0.0]), 3).tolist() == [False]
 
 
-def test_rows_that_are_no_whole_groups_are_refused():
-    with pytest.raises(DataError, match=r"whole groups of 4(?s:.*)hint"):
-        group_advantages(torch.zeros(6), 4)
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, -2.0, math.nan]), min_size=3, max_size=30).map(
+        lambda x: x[: len(x) // 3 * 3]
+    ),
+    st.sampled_from(["none", "group", "batch"]),
+)
+def test_equals_trl_where_rewards_are_missing_and_for_every_scale(rewards, scale):
+    # TRL computes advantages in the middle of a long method. Its own `nanstd` is called; the lines around it are few.
+    values = torch.tensor(rewards)
+    groups = values.view(-1, 3)
+    std = {"none": None, "group": nanstd(groups, dim=1).repeat_interleave(3), "batch": nanstd(values)}[scale]
+    expected = values - groups.nanmean(dim=1).repeat_interleave(3)
+    expected = expected if std is None else expected / (std + 1e-4)
+    torch.testing.assert_close(group_advantages(values, 3, scale), expected.nan_to_num(nan=0.0))
+
+
+@pytest.mark.parametrize("group_size", [4, 0, -3])
+def test_rows_that_are_no_whole_groups_are_refused(group_size):
+    for function in (group_advantages, useless_groups):
+        with pytest.raises(DataError, match=rf"whole groups of {group_size}(?s:.*)hint"):
+            function(torch.zeros(6), group_size)
+
+
+def test_an_unknown_scale_is_refused_and_not_taken_for_none():
+    with pytest.raises(ConfigError, match="none, group, batch") as caught:
+        group_advantages(torch.zeros(2), 2, "std")
+    assert caught.value.where == "scale"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from exgrpo.errors import ConfigError, DataError
 from exgrpo.objective import mean_entropy, mean_negative_log_prob, token_log_probs_and_entropies
 
 from . import oracle
@@ -97,6 +98,33 @@ def test_no_float32_tensor_of_all_logits_is_made_forward_or_backward():
         (both.log_probs.sum() + both.entropies.sum()).backward()
     assert seen.elements == 16 * 100
     assert logits.grad.dtype == torch.bfloat16
+
+
+def test_token_ids_that_do_not_match_the_logits_are_refused_for_every_chunk_size():
+    # Without the check, chunks that end with the ids would pair each row's ids with another row's logits.
+    logits, ids = torch.zeros(2, 6, 5), torch.zeros(2, 3, dtype=torch.long)
+    for chunk_size in (3, 6, 1024):
+        with pytest.raises(DataError, match=r"\[2, 6\](?s:.*)\[2, 3\](?s:.*)hint"):
+            statistics(logits, ids, chunk_size=chunk_size)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("chunk_size", 0), ("chunk_size", -1), ("temperature", 0.0), ("temperature", -1.0), ("temperature", math.nan)],
+)
+def test_settings_that_cannot_work_are_refused_with_a_hint(name, value):
+    with pytest.raises(ConfigError, match="hint: ") as caught:
+        statistics(torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.long), **{name: value})
+    assert caught.value.where == name
+
+
+def test_no_rows_or_no_tokens_give_nothing():
+    for rows, tokens in ((0, 3), (2, 0)):
+        logits = torch.zeros(rows, tokens, 5, requires_grad=True)
+        both = statistics(logits, torch.zeros(rows, tokens, dtype=torch.long))
+        (both.log_probs.sum() + both.entropies.sum()).backward()
+        assert both.log_probs.shape == both.entropies.shape == (rows, tokens)
+        assert logits.grad.shape == logits.shape
 
 
 def test_the_two_uncertainties_are_means_over_response_tokens_alone():

@@ -25,7 +25,7 @@ def tensors(seed):
     return mask, log_probs, old, entropies, group_advantages(torch.tensor([1.0, 0, 0, 1]), 4)
 
 
-def trl_loss(log_probs, entropies, mask, inputs, *, loss_type, entropy_coef):
+def trl_loss(log_probs, entropies, mask, inputs, *, loss_type, entropy_coef, metrics=None):
     """TRL's method, bound to the attributes that it reads and to a forward that returns the given tensors."""
     accelerator = SimpleNamespace(
         num_processes=1,
@@ -51,7 +51,7 @@ def trl_loss(log_probs, entropies, mask, inputs, *, loss_type, entropy_coef):
         current_gradient_accumulation_steps=ACCUMULATED,
         model=SimpleNamespace(training=True),
         accelerator=accelerator,
-        _metrics={"train": defaultdict(list)},
+        _metrics={"train": defaultdict(list) if metrics is None else metrics},
         args=SimpleNamespace(delta=None, steps_per_generation=PER_GENERATION),
     )
     ids = torch.zeros_like(mask, dtype=torch.long)
@@ -95,3 +95,25 @@ def test_loss_and_gradient_equal_trl(loss_type, moved, entropy_coef, seed):
     torch.testing.assert_close(ours[0].grad, theirs[0].grad)
     if entropy_coef:
         torch.testing.assert_close(ours[1].grad, theirs[1].grad)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_share_of_clipped_tokens_equals_trl(seed):
+    mask, log_probs, old, entropies, advantages = tensors(seed)
+    settings = ObjectiveSettings(max_response_length=9, clip_high=0.28)
+    said = mixed_policy_loss(
+        log_probs=log_probs,
+        entropies=entropies,
+        response_mask=mask,
+        advantages=advantages,
+        replayed=torch.zeros(4, dtype=torch.bool),
+        behaviour_log_probs=old,
+        behaviour_known=torch.ones(4, dtype=torch.bool),
+        settings=settings,
+        weights=row_weights(mask, settings),
+    )
+    inputs = {"advantages": advantages, "old_per_token_logps": old}
+    metrics = defaultdict(list)
+    trl_loss(log_probs, entropies, mask, inputs, loss_type="dr_grpo", entropy_coef=0.0, metrics=metrics)
+    assert said.clipped.any()
+    assert (said.clipped.sum() / mask.sum()).item() == pytest.approx(metrics["clip_ratio/region_mean"][0])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exgrpo.errors import ConfigError
+from exgrpo.errors import ConfigError, DataError
 from exgrpo.objective import ObjectiveSettings, RowWeights, mixed_policy_loss, row_weights
 
 from . import oracle
@@ -275,6 +275,7 @@ def test_clipped_fresh_tokens_are_counted_only_where_fresh_rows_are_clipped():
         ("loss_type", "ppo"),
         ("shaping", "cube"),
         ("max_response_length", 0),
+        ("max_response_length", math.inf),
         ("clip_low", 1.5),
         ("clip_low", -0.1),
         ("clip_high", math.inf),
@@ -294,3 +295,11 @@ def test_dapo_without_a_number_of_tokens_is_refused():
     rest = (zeros, torch.ones(1, 1, dtype=torch.bool), torch.ones(1), torch.tensor([False]))
     with pytest.raises(ConfigError, match="num_tokens"):
         loss_of(zeros, *rest, loss_type="dapo")
+
+
+def test_a_replayed_row_whose_writer_is_unknown_is_refused():
+    # Its own log-probs cannot stand in: w would be 1 whatever the past policy said, and nobody would notice.
+    zeros, mask = torch.zeros(2, 1), torch.ones(2, 1, dtype=torch.bool)
+    replayed, known = torch.tensor([False, True]), torch.tensor([True, False])
+    with pytest.raises(DataError, match=r"row 1(?s:.*)hint"):
+        loss_of(zeros, zeros, mask, torch.ones(2), replayed, known=known)

@@ -95,6 +95,12 @@ def test_statistics_worked_by_hand():
     assert said.q05 <= said.q50 <= said.q95 <= said.max + 1e-9
 
 
+@given(st.floats(-20, 20), st.integers(1, 60))
+def test_the_effective_sample_size_never_exceeds_one(log_w, num_tokens):
+    size = ratio_statistics(torch.full((num_tokens,), log_w)).effective_sample_size
+    assert 1 - 1e-9 < size <= 1
+
+
 def test_equal_ratios_have_the_full_effective_sample_size_and_none_have_none():
     assert ratio_statistics(torch.full((5,), 0.3)).effective_sample_size == pytest.approx(1)
     said = ratio_statistics(torch.empty(0))

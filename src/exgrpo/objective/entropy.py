@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from exgrpo.errors import ConfigError, DataError
 from exgrpo.objective.masking import masked_row_mean
 
 
@@ -37,8 +39,13 @@ def token_log_probs_and_entropies(
         logits: at position t, of token t.
         token_ids: the tokens.
         temperature: the logits are divided by it, above 0.
-        chunk_size: tokens at a time.
+        chunk_size: tokens at a time, at least 1.
+
+    Raises:
+        ConfigError: for a temperature or a chunk size outside its range.
+        DataError: where `token_ids` are not as many as the positions of `logits`.
     """
+    _check(logits, token_ids, temperature, chunk_size)
     flat = logits.flatten(0, 1)
     statistics = _ChunkedStatistics.apply(flat, token_ids.flatten(), temperature, chunk_size)  # type: ignore[no-untyped-call]
     log_probs, entropies = statistics
@@ -53,6 +60,20 @@ def mean_entropy(entropies: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B
 def mean_negative_log_prob(log_probs: Float[Tensor, "B T"], response_mask: Bool[Tensor, "B T"]) -> Float[Tensor, B]:
     """Return the mean of -log pi over a response's tokens (arXiv 2510.02245, Algorithm 1), 0 for an empty one."""
     return masked_row_mean(-log_probs, response_mask)
+
+
+def _check(logits: Tensor, token_ids: Tensor, temperature: float, chunk_size: int) -> None:
+    if not 0 < temperature < math.inf:
+        raise ConfigError("temperature", expected="a finite number above 0", found=temperature, hint="pass 1.0")
+    if chunk_size < 1:  # range() takes a negative step for an empty one, and the results would stay uninitialised
+        raise ConfigError("chunk_size", expected="at least 1 token", found=chunk_size, hint="leave it at its default")
+    if logits.shape[:2] != token_ids.shape:  # flattened, ids of one row would be read off the logits of another
+        raise DataError(
+            "token_ids",
+            expected=f"the positions of the logits, {list(logits.shape[:2])}",
+            found=list(token_ids.shape),
+            hint="position t of the logits speaks of token t: drop the last position, and the first token",
+        )
 
 
 class _ChunkedStatistics(torch.autograd.Function):

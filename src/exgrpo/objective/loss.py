@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exgrpo.errors import ConfigError
+from exgrpo.errors import ConfigError, DataError
 from exgrpo.objective.masking import masked_sum
 from exgrpo.objective.weights import Shaping, clipped_surrogate, is_clipped, log_ratio, shaped_weight
 
@@ -50,7 +50,7 @@ class ObjectiveSettings:
         for name, choices in (("loss_type", LossType), ("shaping", Shaping)):
             allowed = get_args(choices)
             self._require(name, getattr(self, name) in allowed, f"one of {', '.join(allowed)}")
-        self._require("max_response_length", self.max_response_length >= 1, "at least 1 token")
+        self._require("max_response_length", 1 <= self.max_response_length < math.inf, "at least 1 token")
         self._require("clip_low", 0 <= self.clip_low <= 1, "a number in [0, 1]")
         self._require("clip_high", 0 <= self.clip_high < math.inf, "a finite number of at least 0")
         self._require("shaping_beta", 0 < self.shaping_beta < math.inf, "a finite number above 0")
@@ -149,10 +149,14 @@ def mixed_policy_loss(
         replayed: True for rows that a past policy wrote.
         behaviour_log_probs: under the policy that wrote the row; looked at where `behaviour_known`.
         behaviour_known: False for fresh rows whose policy has not moved since: their own log-probs, detached, stand in,
-            so that w is 1 and the gradient that of the log-prob.
+            so that w is 1 and the gradient that of the log-prob. Replayed rows must be known.
         settings: the rest.
         weights: by how much each row counts, from `row_weights`.
+
+    Raises:
+        DataError: for a replayed row whose `behaviour_known` is False.
     """
+    _require_known(replayed, behaviour_known)
     behaviour = torch.where(behaviour_known.unsqueeze(1), behaviour_log_probs, log_probs.detach())
     log_ratios = log_ratio(log_probs, behaviour, response_mask)
     advantage = advantages.unsqueeze(1)
@@ -169,6 +173,17 @@ def mixed_policy_loss(
     fresh = response_mask & ~replayed.unsqueeze(1)
     clipped = binds & fresh if settings.clip_fresh else torch.zeros_like(fresh)
     return PolicyLoss(loss, policy_loss.detach(), entropy.detach(), log_ratios.detach(), clipped)
+
+
+def _require_known(replayed: Bool[Tensor, B], behaviour_known: Bool[Tensor, B]) -> None:
+    unknown = replayed & ~behaviour_known
+    if unknown.any():
+        raise DataError(
+            f"row {int(unknown.nonzero()[0])}",
+            expected="log-probs of the past policy for a replayed row",
+            found="behaviour_known=False",
+            hint="pass the recorded log-probs in behaviour_log_probs, and behaviour_known=True",
+        )
 
 
 def _fresh_surrogate(log_ratios: Tensor, advantages: Tensor, settings: ObjectiveSettings) -> Tensor:

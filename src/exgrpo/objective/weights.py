@@ -81,6 +81,7 @@ def ratio_statistics(log_ratios: Float[Tensor, N]) -> RatioStatistics:
         return RatioStatistics(*[math.nan] * 7)
     ratios = log_ratios.double().exp()
     q05, q50, q95 = ratios.quantile(ratios.new_tensor([0.05, 0.5, 0.95])).tolist()
-    size = ratios.sum().square() / (len(ratios) * ratios.square().sum())
+    # Equal ratios round to a little above 1.
+    size = (ratios.sum().square() / (len(ratios) * ratios.square().sum())).clamp(max=1)
     outside = ((ratios < 0.5) | (ratios > 2)).double().mean()
     return RatioStatistics(ratios.mean().item(), q05, q50, q95, ratios.max().item(), size.item(), outside.item())
