@@ -6,8 +6,29 @@ Letters as everywhere in this project: K rollouts in a group, T response tokens,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+
+Verdict = Literal["correct", "wrong", "unparsed", "timed_out", "crashed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a verifier says of one response.
+
+    Attributes:
+        verdict: `correct`; `wrong`: an answer was found and is not right; `unparsed`: no answer was found; `timed_out`:
+            judging took longer than the limit; `crashed`: judging failed.
+        score: how right it is, in [0, 1]: 1 where correct; between the two only where a verifier gives partial credit.
+        extracted: the answer that was found in the response, None where there is none.
+        detail: why, where the verdict alone does not say it; empty otherwise.
+    """
+
+    verdict: Verdict
+    score: float
+    extracted: str | None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +42,7 @@ class Rollout:
             only groups with equal rewards can do without.
         reward: the reward as the trainer uses it.
         correct: whether the answer counts as a success.
-        verdict: `correct`, `wrong`, `unparsed`, `timed_out` or `crashed`.
+        verdict: see `Judgement`.
         mean_entropy: mean over response tokens of the token entropy under the policy that wrote it (nats), None as
             the log-probs.
         truncated: whether the response stopped at the length limit.
@@ -31,7 +52,7 @@ class Rollout:
     behaviour_log_probs: np.ndarray | None
     reward: float
     correct: bool
-    verdict: str
+    verdict: Verdict
     mean_entropy: float | None
     truncated: bool
 

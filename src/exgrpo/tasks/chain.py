@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from exgrpo.errors import ConfigError, DataError
 from exgrpo.seeding import derive_rng
+from exgrpo.types import Judgement
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -30,6 +31,7 @@ Split = Literal["train", "held_out"]
 
 CHARACTERS = "0123456789+-*=;#"
 MAX_TERMS = 10
+_ANSWER = re.compile(r"#([0-9])\Z")
 # Not \d, which takes the digits of every script.
 _QUESTION = re.compile(r"[0-9](?:[+*-][0-9])+=")
 _OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b}
@@ -182,6 +184,30 @@ def first_invalid_step(prompt: str, response: str) -> int | None:
 def is_valid(prompt: str, response: str) -> bool:
     """Return whether every step follows and the answer too: right for the right reason."""
     return first_invalid_step(prompt, response) is None
+
+
+class ChainVerifier:
+    """Right if the response ends in `#` and the right digit. The column `id` holds the question.
+
+    `detail` says whether the reasoning of a right answer was valid: `valid` or `lucky`.
+    """
+
+    name = "chain"
+    version = "1"
+    bounded = True
+
+    def judge(self, response: str, answer: str, columns: Mapping[str, Any]) -> Judgement:
+        """Return the verdict (see `exgrpo.verify.Verifier`)."""
+        found = _ANSWER.search(response)
+        if found is None:
+            return Judgement("unparsed", 0.0, None, "it does not end in # and a digit")
+        if found.group(1) != answer:
+            return Judgement("wrong", 0.0, found.group(1))
+        return Judgement("correct", 1.0, found.group(1), "valid" if is_valid(columns["id"], response) else "lucky")
+
+    def fault_of(self, answer: str, columns: Mapping[str, Any]) -> str | None:
+        """Return why no response could be judged against this gold answer (see `exgrpo.verify.Verifier`)."""
+        return None if re.fullmatch("[0-9]", answer) else "it is no digit"
 
 
 def chain_reward(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
