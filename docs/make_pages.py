@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.tasks.chain import ChainSettings
+from exgrpo.tasks.settings import DataSettings
 from exgrpo.train import ExGRPOConfig
 from exgrpo.train.telemetry import METRICS
+from exgrpo.verify import VerifySettings
 
 DOCS = Path(__file__).parent
 
@@ -33,14 +35,20 @@ def metrics_page() -> str:
 
 def settings_page() -> str:
     """Return the page of the settings that this package adds to TRL's, or gives another default."""
-    own = {name for cls in (ExGRPOConfig, ChainSettings) for name in cls.__annotations__}
+    parts = {
+        "Training and replay": ExGRPOConfig,
+        "Questions": DataSettings,
+        "Verification and rewards": VerifySettings,
+        "The chain task": ChainSettings,
+    }
+    own = {name for cls in parts.values() for name in cls.__annotations__}
     lines = [
         "# Settings",
         "",
         "Written by `docs/make_pages.py` from the code. These can stand in a configuration file or on the command",
         "line, as can every argument of `trl.GRPOConfig` and `trl.ModelConfig`, which TRL documents.",
     ]
-    for title, cls in (("Training and replay", ExGRPOConfig), ("The chain task", ChainSettings)):
+    for title, cls in parts.items():
         lines += ["", f"## {title}", "", "| setting | default | meaning |", "|---|---|---|"]
         lines += [row(field) for field in dataclasses.fields(cls) if field.name in own]
     return "\n".join(lines) + "\n"

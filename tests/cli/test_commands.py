@@ -12,7 +12,7 @@ import yaml
 from exgrpo.assets import quickstart_config
 from exgrpo.cli.main import main
 from exgrpo.errors import ConfigError
-from exgrpo.train.run import load_config, write_config
+from exgrpo.train.run_config import load_config, write_config
 
 TINY = {
     "max_steps": 2,
@@ -63,7 +63,7 @@ def test_the_resolved_configuration_is_read_back_as_it_was(config, tmp_path):
     first = load_config(config)
     write_config(first, tmp_path / "resolved.yaml")
     second = load_config(tmp_path / "resolved.yaml")
-    assert second.task == first.task
+    assert (second.data, second.chain, second.verify) == (first.data, first.chain, first.verify)
     assert second.model == first.model
     assert second.training.to_dict() == first.training.to_dict()
 
@@ -135,15 +135,23 @@ def test_a_directory_with_a_run_is_not_written_over(config, tmp_path, capsys):
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == "{}\n"
 
 
-def test_without_a_command_the_help_is_shown(capsys):
-    assert main([]) == 2
-    assert "quickstart" in capsys.readouterr().out
+@pytest.mark.parametrize(("words", "shows"), [([], "quickstart"), (["data"], "check"), (["experience"], "verify")])
+def test_without_a_command_the_help_is_shown(words, shows, capsys):
+    assert main(words) == 2
+    assert shows in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["train", "quickstart"])
+def test_a_command_without_overrides_refuses_unknown_words(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["compare", "a", "b", "--sede", "1"])
+    assert stopped.value.code == 2
+    assert "--sede" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "quickstart", "data check", "eval", "compare", "experience verify"])
 def test_each_command_explains_itself_with_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert stopped.value.code == 0
     assert "examples:" in capsys.readouterr().out
 

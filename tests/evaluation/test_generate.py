@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 
 import pytest
@@ -11,9 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from exgrpo.assets import chain_base_path
 from exgrpo.errors import ConfigError
-from exgrpo.evaluation.chain import evaluate_chain
 from exgrpo.evaluation.generate import sample_responses
-from exgrpo.tasks.chain import ChainSettings
 
 PROMPTS = ["3+7-5=", "1+1=", "9-8+7-6+5-4+3-2="]
 
@@ -130,42 +127,6 @@ def test_progress_is_told_after_each_batch():
     seen = []
     sample(*load(), progress=lambda done, all_: seen.append((done, all_)))
     assert seen == [(4, 9), (8, 9), (9, 9)]
-
-
-def test_the_base_policy_is_as_good_as_its_card_says_and_not_better():
-    settings = ChainSettings(chain_num_held_out=100)
-    scores = evaluate_chain(*load(), settings, seed=0)
-    assert 0.12 < scores.pass_at_1.value < 0.40
-    assert 0.4 < scores.valid_share.value < 0.95
-    assert scores.truncated < 0.01
-    assert scores.pass_at_1.low < scores.pass_at_1.value < scores.pass_at_1.high
-    assert scores == evaluate_chain(*load(), settings, seed=0)
-
-
-def test_greedy_is_far_better_than_sampling_so_there_is_room_to_learn():
-    settings = ChainSettings(chain_num_held_out=100)
-    scores = evaluate_chain(*load(), settings, seed=0, num_samples=1, temperature=0.0)
-    assert scores.pass_at_1.value > 0.6
-
-
-def test_many_questions_are_partly_solved():
-    scores = evaluate_chain(*load(), ChainSettings(chain_num_held_out=60), seed=0, num_samples=8)
-    assert len(scores.questions_by_correct) == 9
-    assert sum(scores.questions_by_correct) == 60
-    # Only these groups teach anything; about three in four of the base policy's.
-    assert sum(scores.questions_by_correct[1:8]) > 40
-    right = sum(n * count for n, count in enumerate(scores.questions_by_correct))
-    assert scores.pass_at_1.value == pytest.approx(right / (60 * 8))
-
-
-def test_a_policy_without_right_answers_has_no_share_of_valid_ones():
-    model, tokenizer = load()
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(";")]
-    # Cut off after the first step, no response has an answer.
-    scores = evaluate_chain(model, tokenizer, ChainSettings(chain_num_held_out=20), seed=0, num_samples=2)
-    assert scores.pass_at_1.value == 0
-    assert math.isnan(scores.valid_share.value)
-    assert scores.questions_by_correct == (20, 0, 0)
 
 
 @pytest.mark.parametrize(

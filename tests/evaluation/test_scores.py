@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from exgrpo.evaluation.scores import avg_at_k, bootstrap_mean, pass_at_k
+from exgrpo.evaluation.scores import avg_at_k, bootstrap_mean, majority_vote, pass_at_k
 from exgrpo.seeding import derive_rng
 
 
@@ -61,3 +61,15 @@ def test_one_seed_gives_one_interval():
     assert first == second
     assert first.low < first.value < first.high
     assert first.n == 20
+
+
+def test_majority_vote_worked_by_hand():
+    # Question 1: 5 twice (right) against 7 once. Question 2: 3 and 4 once each, 4 right: a tie counts half.
+    # Question 3: no answer at all is wrong; one sample has none, which is no vote.
+    answers = [["5", "5", "7"], ["3", None, "4"], [None, None, None]]
+    correct = np.array([[True, True, False], [False, False, True], [False, False, False]])
+    assert majority_vote(answers, correct) == pytest.approx((1 + 0.5 + 0) / 3)
+
+
+def test_a_vote_without_extracted_answers_is_undefined():
+    assert math.isnan(majority_vote([[None, None]], np.array([[True, False]])))

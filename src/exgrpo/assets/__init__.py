@@ -15,3 +15,12 @@ def chain_base_path() -> Path:
 def quickstart_config() -> Path:
     """Return the configuration of the quick start."""
     return _HERE / "chain.yaml"
+
+
+def paper_suite() -> Path:
+    """Return the suite file of the paper's nine benchmarks."""
+    return _HERE / "paper_suite.yaml"
+
+
+# Name that stands for a model in a configuration or on the command line -> where it is.
+BUILT_IN_MODELS = {"chain-base": chain_base_path}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from exgrpo.evaluation.generate import sample_responses
+from exgrpo.evaluation.benchmarks import Benchmark, Suite
+from exgrpo.evaluation.engines import Engine
+from exgrpo.evaluation.evaluate import Progress, evaluate
+from exgrpo.evaluation.records import Record, read_records
 from exgrpo.evaluation.scores import Estimate, bootstrap_mean
+from exgrpo.evaluation.summary import correct_matrix
 from exgrpo.seeding import derive_rng
-from exgrpo.tasks.chain import ChainSettings, check_answer, is_valid, make_questions, max_response_tokens
+from exgrpo.tasks.chain import ChainSettings, max_response_tokens
+
+NAME = "chain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +39,41 @@ class ChainScores:
     questions_by_correct: tuple[int, ...]
 
 
-def evaluate_chain(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    settings: ChainSettings,
-    *,
-    seed: int,
-    num_samples: int = 4,
-    temperature: float = 1.0,
-    progress: Callable[[int, int], None] | None = None,
-) -> ChainScores:
-    """Return scores on the held-out questions of `settings`.
-
-    Args:
-        model: the policy.
-        tokenizer: its tokenizer.
-        settings: which chains; `chain_num_held_out` of them are asked.
-        seed: of the questions, the samples and the bootstrap.
-        num_samples: responses per question.
-        temperature: of the samples; 0 is greedy, where one sample is enough.
-        progress: called with (responses done, responses in all).
-    """
-    questions = make_questions(settings, seed=seed, split="held_out")
-    prompts = [question.prompt for question in questions]
-    responses = sample_responses(
-        model,
-        tokenizer,
-        prompts,
+def chain_suite(settings: ChainSettings, *, seed: int, num_samples: int = 4, temperature: float = 1.0) -> Suite:
+    """Return the held-out chains of `settings` as a suite of one benchmark; temperature 1 is that of training."""
+    benchmark = Benchmark(
+        name=NAME,
+        source="chain",
+        chain=settings,
         num_samples=num_samples,
         max_new_tokens=max_response_tokens(settings),
-        seed=seed,
         temperature=temperature,
-        progress=progress,
+        seed=seed,
     )
-    rows = [[(prompt, r) for r in answers] for prompt, answers in zip(prompts, responses, strict=True)]
-    correct = np.array([[check_answer(prompt, r.text) for prompt, r in row] for row in rows])
-    valid = np.array([[is_valid(prompt, r.text) for prompt, r in row] for row in rows])
-    rng = derive_rng(seed, "bootstrap")
+    return Suite(NAME, "1", (benchmark,))
+
+
+def evaluate_chain(
+    engine: Engine, suite: Suite, directory: Path, *, model: str, progress: Progress | None = None
+) -> ChainScores:
+    """Return scores on the suite of `chain_suite`, with the validity of reasoning (see `evaluate`)."""
+    scores = evaluate(engine, suite, directory, model=model, progress=progress)
+    scores.write(directory)
+    benchmark = suite.benchmarks[0]
+    records = read_records(directory, NAME)
+    _, correct = correct_matrix(records, benchmark.num_samples)
     return ChainScores(
-        pass_at_1=bootstrap_mean(correct.astype(float), np.ones(correct.shape), rng),
-        valid_share=bootstrap_mean(valid.astype(float), correct.astype(float), rng),
-        truncated=float(np.mean([r.truncated for answers in responses for r in answers])),
-        num_samples=num_samples,
-        questions_by_correct=tuple(np.bincount(correct.sum(axis=1), minlength=num_samples + 1).tolist()),
+        pass_at_1=scores.benchmarks[0].avg_at_k,
+        valid_share=valid_share(records, benchmark),
+        truncated=scores.benchmarks[0].truncated,
+        num_samples=benchmark.num_samples,
+        questions_by_correct=tuple(np.bincount(correct.sum(axis=1), minlength=benchmark.num_samples + 1).tolist()),
     )
+
+
+def valid_share(records: Sequence[Record], benchmark: Benchmark) -> Estimate:
+    """Return the share of right answers whose every step is valid."""
+    _, correct = correct_matrix(records, benchmark.num_samples)
+    valid = np.array([record.detail == "valid" for record in records], dtype=float).reshape(correct.shape)
+    rng = derive_rng(benchmark.seed, "bootstrap", benchmark.name, "valid")
+    return bootstrap_mean(valid, correct.astype(float), rng)

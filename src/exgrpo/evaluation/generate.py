@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +60,7 @@ def sample_responses(
     temperature: float = 1.0,
     top_p: float = 1.0,
     batch_size: int = 256,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Response]]:
     """Return [Q][num_samples] responses. Training's random stream and mode are as before afterwards, also on an error.
@@ -74,6 +75,7 @@ def sample_responses(
         temperature: of the samples; 0 is greedy, where all samples of a prompt are the same.
         top_p: nucleus of the samples, in (0, 1].
         batch_size: rows generated at once; prompts of like length share a batch.
+        chat_template_kwargs: passed to the chat template.
         progress: called with (rows done, rows in all) after each batch.
 
     Raises:
@@ -81,7 +83,7 @@ def sample_responses(
     """
     config = _generation_config(model, tokenizer, max_new_tokens, temperature, top_p)
     _check_counts(num_samples=num_samples, batch_size=batch_size)
-    encoded = [prompt_ids(tokenizer, prompt) for prompt in prompts]
+    encoded = [prompt_ids(tokenizer, prompt, chat_template_kwargs) for prompt in prompts]
     rows = sorted((len(ids), n) for n, ids in enumerate(encoded) for _ in range(num_samples))
     responses: list[list[Response]] = [[] for _ in prompts]
     with _undisturbed(model, seed):
@@ -95,11 +97,15 @@ def sample_responses(
     return responses
 
 
-def prompt_ids(tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> list[int]:
+def prompt_ids(
+    tokenizer: PreTrainedTokenizerBase, prompt: Prompt, chat_template_kwargs: Mapping[str, Any] | None = None
+) -> list[int]:
     """Return the ids of a text, or of a chat rendered with the tokenizer's template up to where the answer begins."""
     if isinstance(prompt, str):
         return list(tokenizer(prompt)["input_ids"])
-    text = tokenizer.apply_chat_template(list(prompt), tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        list(prompt), tokenize=False, add_generation_prompt=True, **(chat_template_kwargs or {})
+    )
     # The template has written the special tokens already.
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 

@@ -103,7 +103,8 @@ class StepBatch:
         """Return the batch as groups for the commit.
 
         Args:
-            success_reward: a rollout whose reward is at least this is correct; a NaN reward is `unparsed`.
+            success_reward: where no verdicts were logged, a rollout whose reward is at least this is correct, and a NaN
+                reward is `unparsed`.
             is_truncated: tells whether response ids stopped at the length limit.
         """
         assert self.generated is not None  # the trainer commits what it has generated
@@ -127,14 +128,15 @@ class StepBatch:
         assert self.generated is not None
         response_ids = self.generated.response_ids[row]
         reward = float(self.generated.rewards[row])
-        correct = reward >= success_reward
         measured = bool(self.measured[row])
-        verdict = "unparsed" if np.isnan(reward) else "correct" if correct else "wrong"
+        verdict = self.generated.verdicts[row] if self.generated.verdicts else None
+        if verdict is None:
+            verdict = "unparsed" if np.isnan(reward) else "correct" if reward >= success_reward else "wrong"
         return Rollout(
             response_ids=np.asarray(response_ids, dtype=np.int32),
             behaviour_log_probs=self.log_probs[row, : len(response_ids)].numpy().copy() if measured else None,
             reward=reward,
-            correct=correct,
+            correct=verdict == "correct",
             verdict=verdict,
             mean_entropy=float(self.mean_entropies[row]) if measured else None,
             truncated=is_truncated(response_ids),

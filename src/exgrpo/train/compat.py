@@ -6,6 +6,7 @@ accessors only, so that a new TRL release is answered in this file. `check_trl` 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import time
 import warnings
@@ -21,6 +22,7 @@ from trl import GRPOTrainer
 from trl.data_utils import is_conversational
 
 from exgrpo.errors import ConfigError
+from exgrpo.types import Verdict
 
 TRL_RANGE = (Version("1.16"), Version("1.17"))
 
@@ -90,11 +92,13 @@ class GeneratedRows:
         prompt_ids: [B][P] token ids.
         response_ids: [B][T] token ids, end token included.
         rewards: float32 [B], weighted sum over reward functions, NaN where none applied.
+        verdicts: [B], what a reward function has logged as `verdict`, None for recorded rows; empty where none does.
     """
 
     prompt_ids: list[list[int]]
     response_ids: list[list[int]]
     rewards: torch.Tensor
+    verdicts: list[Verdict | None]
 
 
 class HookedGRPOTrainer(GRPOTrainer):
@@ -167,7 +171,7 @@ class HookedGRPOTrainer(GRPOTrainer):
             prompt_ids = _splice(prompt_ids, {row: record.prompt_ids for row, record in recorded.items()})
             response_ids = _splice(response_ids, {row: record.response_ids for row, record in recorded.items()})
             texts = _splice(texts, self._recorded_completions(is_conversational({"prompt": prompts[0]})))
-        self._generated = GeneratedRows(prompt_ids, response_ids, torch.empty(0))
+        self._generated = GeneratedRows(prompt_ids, response_ids, torch.empty(0), [])
         return prompt_ids, response_ids, tool_mask, texts, log_probs, extra, images, tool_images
 
     def _recorded_completions(self, conversational: bool) -> dict[int, Any]:
@@ -194,7 +198,8 @@ class HookedGRPOTrainer(GRPOTrainer):
         if self._generating:
             weighted = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
             weighted[rewards.isnan().all(dim=1)] = torch.nan
-            self._generated = GeneratedRows(self._generated.prompt_ids, self._generated.response_ids, weighted)
+            verdicts = list(self._pending_extra_logs.get("verdict", []))
+            self._generated = dataclasses.replace(self._generated, rewards=weighted, verdicts=verdicts)
         return rewards
 
     def _with_recorded_rewards(self, rewards: torch.Tensor, kept: list[int], num_rows: int) -> torch.Tensor:

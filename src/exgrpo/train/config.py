@@ -122,8 +122,12 @@ class ExGRPOConfig(GRPOConfig):
     success_reward: float = field(
         default=1.0, metadata={"help": "A rollout whose reward is at least this counts as correct."}
     )
-    verifier: str = field(
-        default="reward_function@1", metadata={"help": "Name and version of what judges answers; goes into the record."}
+    verifier: str | None = field(
+        default=None,
+        metadata={
+            "help": "Name and version of what judges answers; goes into the record. Default: what the reward function "
+            "calls its verifier, else reward_function@1."
+        },
     )
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -11,6 +12,7 @@ from datasets import Dataset
 from exgrpo.errors import DataError
 from exgrpo.experience import StoreIdentity, question_id
 from exgrpo.train.config import ExGRPOConfig
+from exgrpo.verify import AnswerReward
 
 
 def check_dataset(dataset: Any) -> None:
@@ -70,14 +72,15 @@ def question_ids(dataset: Dataset, args: ExGRPOConfig) -> list[str]:
     return ids
 
 
-def store_identity(args: ExGRPOConfig, tokenizer: Any, ids: list[str]) -> StoreIdentity:
+def store_identity(args: ExGRPOConfig, tokenizer: Any, ids: list[str], reward_funcs: Sequence[Any]) -> StoreIdentity:
     """Return what a store must have in common with this run."""
+    verifiers = [function.verifier for function in reward_funcs if isinstance(function, AnswerReward)]
     return StoreIdentity(
         num_rollouts=args.num_generations,
         tokenizer=_digest({"vocabulary": tokenizer.get_vocab(), "special": tokenizer.special_tokens_map}),
         template=_digest([tokenizer.chat_template, args.chat_template_kwargs]),
         dataset=_digest(sorted(set(ids))),
-        verifier=args.verifier,
+        verifier=args.verifier or (verifiers[0] if verifiers else "reward_function@1"),
     )
 
 

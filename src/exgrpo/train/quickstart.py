@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -14,12 +14,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from exgrpo.assets import quickstart_config
-from exgrpo.evaluation.chain import ChainScores, evaluate_chain
-from exgrpo.evaluation.scores import Estimate
-from exgrpo.train.run import RunConfig, build_trainer, load_config
+from exgrpo.evaluation.benchmarks import Suite
+from exgrpo.evaluation.chain import ChainScores, chain_suite, evaluate_chain
+from exgrpo.evaluation.engines import TransformersEngine
+from exgrpo.train.run import build_trainer
+from exgrpo.train.run_config import load_config
+from exgrpo.train.trainer import ExGRPOTrainer
 
 EVALUATION_SAMPLES = 4  # responses per held-out question
 
@@ -52,7 +54,7 @@ class QuickstartSummary:
             ("valid reasoning among right answers", self.before.valid_share, self.after.valid_share),
         ]
         lines = [f"{'':36}{'before':>22}{'after':>22}"]
-        lines += [f"{name:36}{_interval(before):>22}{_interval(after):>22}" for name, before, after in rows]
+        lines += [f"{name:36}{before!s:>22}{after!s:>22}" for name, before, after in rows]
         minutes, seconds = divmod(round(self.training_s), 60)
         return "\n".join(
             [
@@ -66,6 +68,8 @@ class QuickstartSummary:
                 "  config.yaml        every setting; exgrpo train runs it again",
                 "  metrics.jsonl      a line per step; timing.jsonl has the seconds",
                 "  experience.sqlite  questions, trajectories and their history",
+                "  held-out/          every answer before and after; exgrpo compare reads both",
+                "  held-out.yaml      the questions, for exgrpo eval",
                 "  summary.json       this table",
             ]
         )
@@ -81,46 +85,41 @@ def quickstart(overrides: Sequence[str] = ()) -> QuickstartSummary:
         ConfigError: for a setting that cannot work, before anything is trained.
     """
     config = load_config(quickstart_config(), ["--output_dir", _unused_directory(), *overrides])
+    suite = chain_suite(config.chain, seed=config.training.seed, num_samples=EVALUATION_SAMPLES)
     _say("Questions such as 3+7-5= are worked step by step, modulo 10: 3+7=0;0-5=5;#5")
-    trainer = build_trainer(config)
-    _say("Measuring the base policy on questions it will never train on ...")
-    before = _evaluate(config, trainer.model, trainer.processing_class)
-    _say(f"  Pass@1 {_interval(before.pass_at_1)}, valid reasoning {_interval(before.valid_share)}")
-    _say("Training. pass@1 is that of fresh rollouts; once it passes the threshold, past successes are replayed.")
-    began = time.monotonic()
-    with trainer.experience:
+    with ExitStack() as stack:
+        trainer = build_trainer(config, stack)
+        suite.write(config.directory / "held-out.yaml")
+        _say("Measuring the base policy on questions it will never train on ...")
+        before = _evaluate(trainer, suite, config.directory / "held-out" / "before")
+        _say(f"  Pass@1 {before.pass_at_1}, valid reasoning {before.valid_share}")
+        _say("Training. pass@1 is that of fresh rollouts; once it passes the threshold, past successes are replayed.")
+        began = time.monotonic()
         trainer.train()
-    training_s = time.monotonic() - began
-    trainer.save_model(str(config.directory / "model"))
-    _say("Measuring the trained policy on the same questions ...")
-    after = _evaluate(config, trainer.model, trainer.processing_class)
+        training_s = time.monotonic() - began
+        trainer.save_model(str(config.directory / "model"))
+        _say("Measuring the trained policy on the same questions ...")
+        after = _evaluate(trainer, suite, config.directory / "held-out" / "after")
     summary = QuickstartSummary(before, after, training_s, trainer.state.global_step, config.directory)
     (config.directory / "summary.json").write_text(json.dumps(summary.as_dict(), indent=2), encoding="utf-8")
     return summary
 
 
-def _evaluate(config: RunConfig, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ChainScores:
+def _evaluate(trainer: ExGRPOTrainer, suite: Suite, directory: Path) -> ChainScores:
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bars:
         bar = bars.add_task("  responses", total=None)
         return evaluate_chain(
-            model,
-            tokenizer,
-            config.task,
-            seed=config.training.seed,
-            num_samples=EVALUATION_SAMPLES,
-            progress=lambda done, total: bars.update(bar, completed=done, total=total),
+            TransformersEngine(trainer.model, trainer.tokenizer),
+            suite,
+            directory,
+            model=directory.name,
+            progress=lambda _, done, total: bars.update(bar, completed=done, total=total),
         )
 
 
 def _unused_directory() -> str:
     taken = {path.name for path in Path("runs").glob("quickstart-*")}
     return str(Path("runs") / next(name for n in count(1) if (name := f"quickstart-{n}") not in taken))
-
-
-def _interval(estimate: Estimate) -> str:
-    if math.isnan(estimate.value):
-        return "none"
-    return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
 
 
 def _say(text: str) -> None:

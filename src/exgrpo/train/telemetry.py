@@ -48,6 +48,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("fresh/entropy", "nats", "Mean over measured rollouts of fresh questions of their mean token entropy."),
     Metric("fresh/length", "tokens", "Mean response length of fresh rollouts."),
     Metric("fresh/truncated", "0..1", "Share of fresh rollouts that stopped at the length limit."),
+    Metric("fresh/unparsed", "0..1", "Share of fresh rollouts in which no answer was found."),
+    Metric("fresh/timed_out", "0..1", "Share of fresh rollouts whose judging took too long."),
+    Metric("fresh/crashed", "0..1", "Share of fresh rollouts whose judging failed."),
     Metric("rollouts/generated", "rollouts", "Responses generated in this step; K - 1 for a replayed question."),
     Metric("tokens/generated", "tokens", "Response tokens generated in this step."),
     Metric("tokens/useful", "0..1", "Share of trained response tokens in groups whose rewards differ."),
@@ -110,6 +113,10 @@ _EXACT = {metric.name: metric for metric in METRICS if not metric.name.endswith(
 _PREFIXES = {metric.name[:-1]: metric for metric in METRICS if metric.name.endswith("*")}
 
 
+# Verdicts that say nothing of right or wrong.
+_NO_VERDICT = ("unparsed", "timed_out", "crashed")
+
+
 def find_metric(name: str) -> Metric | None:
     """Return the row of the table that explains `name`, None where there is none."""
     if name in _EXACT:
@@ -139,6 +146,7 @@ def _fresh_metrics(groups: list[Group]) -> dict[str, Any]:
         "fresh/entropy": _mean(rollout.mean_entropy for rollout in rollouts),
         "fresh/length": np.mean([len(rollout.response_ids) for rollout in rollouts]),
         "fresh/truncated": np.mean([rollout.truncated for rollout in rollouts]),
+        **{f"fresh/{name}": np.mean([rollout.verdict == name for rollout in rollouts]) for name in _NO_VERDICT},
     }
 
 

@@ -42,7 +42,8 @@ class ExGRPOTrainer(HookedGRPOTrainer):
     Args:
         model: as `GRPOTrainer`.
         reward_funcs: as `GRPOTrainer`. A rollout counts as correct where its total reward reaches
-            `args.success_reward`. A replayed trajectory keeps its recorded reward and is not judged again.
+            `args.success_reward`; where a function logs a column `verdict` (`exgrpo.verify.AnswerReward` does), where
+            that is `correct`. A replayed trajectory keeps its recorded reward and is not judged again.
         args: an `ExGRPOConfig`.
         train_dataset: a `datasets.Dataset` with a column `prompt`; the other columns go to the reward functions.
         experience: an open `ExperienceReplay` to use. Default: the database at `args.experience_path`.
@@ -91,7 +92,9 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         self._fresh_state = self.fresh_questions.state  # after the last commit; a batch under way is not part of it
         self._seconds: dict[str, float] = {}
         self.add_callback(CheckpointWriter(self))
-        self.experience = experience or self._open_experience(store_identity(args, self.tokenizer, ids))
+        self.experience = experience or self._open_experience(
+            store_identity(args, self.tokenizer, ids, self.reward_funcs)
+        )
 
     def _check_model(self) -> None:
         if not isinstance(self.processing_class, PreTrainedTokenizerBase):
