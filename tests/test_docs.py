@@ -43,5 +43,9 @@ def test_the_tree_in_the_readme_names_files_that_exist():
 
 # Rooms that the tree names as a whole.
 UNNAMED = {
-    *(path.name for room in ("objective", "verify", "evaluation", "cli") for path in (ROOT / "src/exgrpo" / room).glob("*.py"))
+    *(
+        path.name
+        for room in ("objective", "verify", "evaluation", "cli")
+        for path in (ROOT / "src/exgrpo" / room).glob("*.py")
+    )
 }

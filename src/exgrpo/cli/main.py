@@ -137,7 +137,10 @@ def _add_eval(commands: Subparsers) -> None:
     evaluation.add_argument("--temperature", type=float, help="in place of the suite's; 0 is greedy")
     evaluation.add_argument("--seed", type=int, help="in place of the suite's")
     evaluation.add_argument("--limit", type=int, help="at most this many questions per benchmark, drawn by seed")
-    evaluation.add_argument("--batch_size", type=int, default=64, help="rows generated at once")
+    evaluation.add_argument(
+        "--batch_size", type=int, default=256, help="rows generated at once; other sizes draw other samples"
+    )
+    evaluation.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="what generates")
     evaluation.add_argument("--json", action="store_true", help="print the scores as JSON on stdout")
 
 
@@ -204,6 +207,7 @@ def _eval(arguments: argparse.Namespace, overrides: list[str]) -> int:
         overrides={**given, **_pairs(arguments.parser, overrides)},
         limit=arguments.limit,
         batch_size=arguments.batch_size,
+        engine=arguments.engine,
     )
     if arguments.json:
         print(json.dumps({**scores.as_dict(), "directory": str(directory)}, indent=2))

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 def print_table(rows: Sequence[Sequence[str]], *, title: str) -> None:
     """Print rows, the first of which is the header; the first column is left-aligned, numbers right."""
     header, *body = rows
-    table = Table(title=title, title_justify="left")
+    # Without lines and with little between columns an evaluation's row fits into 80 characters.
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left", overflow="fold")
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
     for row in body:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

@@ -22,11 +22,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def evaluate(
-    engine: Engine,
+    writer: Engine,
     suite: Suite,
     directory: Path,
     *,
     model: str,
+    engine: str = "transformers",
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> SuiteScores:
@@ -36,10 +37,11 @@ def evaluate(
     responses: the samples of a few questions depend on seed, benchmark and their place alone.
 
     Args:
-        engine: writes the responses.
+        writer: writes the responses.
         suite: what is asked.
         directory: of this evaluation.
         model: what the model is called, for the record.
+        engine: what the writer is called, for the record.
         limit: at most this many questions per benchmark, drawn by seed. Default: all.
         progress: called with (benchmark, responses done, responses in all).
 
@@ -52,6 +54,7 @@ def evaluate(
         directory,
         {
             "model": model,
+            "engine": engine,
             "suite": suite.name,
             "version": suite.version,
             "limit": limit,
@@ -62,7 +65,7 @@ def evaluate(
     for benchmark in suite.benchmarks:
         judge = open_benchmark_judge(benchmark)
         try:
-            records = sample_benchmark(engine, benchmark, questions[benchmark.name], judge, directory, progress)
+            records = sample_benchmark(writer, benchmark, questions[benchmark.name], judge, directory, progress)
         finally:
             judge.close()
         scores.append(score_benchmark(benchmark, records, verifier=judge.id))

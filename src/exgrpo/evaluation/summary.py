@@ -76,7 +76,7 @@ class SuiteScores:
 
     def rows(self) -> list[list[str]]:
         """Return the table: a header, and a row for each benchmark and group."""
-        header = ["benchmark", "questions", "k", "avg@k", "pass@k", "majority", "cut", "unparsed", "failed", "tokens"]
+        header = ["benchmark", "n", "k", "avg@k", "pass@k", "vote", "cut", "unparsed", "failed", "tokens"]
         means = [[f"mean of {name}", str(mean.n), "", str(mean), *[""] * 6] for name, mean in self.means.items()]
         return [header, *map(_row, self.benchmarks), *means]
 
