@@ -49,3 +49,11 @@ UNNAMED = {
         for path in (ROOT / "src/exgrpo" / room).glob("*.py")
     )
 }
+
+
+def test_the_tests_that_the_reliability_page_names_exist():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    written = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) >= 20
+    assert named <= set(re.findall(r"def (test_\w+)", written))

@@ -13,6 +13,8 @@ class ExGRPOError(Exception):
         hint: the next action that mends it.
     """
 
+    exit_status = 1  # of the command line
+
     def __init__(self, where: str, *, expected: str, found: object, hint: str):
         self.where = where
         self.expected = expected
@@ -43,3 +45,13 @@ class StoreMismatchError(StoreError):
 
 class StepOrderError(StoreError):
     """A commit or a rollback names a step that does not follow the store's own."""
+
+
+class NotFiniteError(ExGRPOError):
+    """Training has come to numbers that are not finite, and does not get away from them."""
+
+
+class StoppedError(ExGRPOError):
+    """A run was asked to stop and did so after a whole step, with a checkpoint."""
+
+    exit_status = 143  # what a shell reports for SIGTERM

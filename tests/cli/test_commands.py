@@ -148,7 +148,13 @@ def test_a_command_without_overrides_refuses_unknown_words(capsys):
     assert "--sede" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "quickstart", "data check", "eval", "compare", "experience verify"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("train", "quickstart", "data check", "eval", "compare"),
+        *("experience verify", "experience backup", "experience rollback"),
+    ],
+)
 def test_each_command_explains_itself_with_examples(command, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([*command.split(), "--help"])

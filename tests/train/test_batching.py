@@ -26,7 +26,7 @@ def chunks_of(lengths, useful, num_chunks, prompt=3, width=9):
         "completion_ids": torch.arange(num).unsqueeze(1) * mask,
         "completion_mask": mask,
         "behaviour_log_probs": -mask.float(),
-        "useful": torch.tensor(useful),
+        "needed": torch.tensor(useful),
         "num_items_in_batch": mask.sum(),
     }
     parts = torch.arange(num).chunk(num_chunks)

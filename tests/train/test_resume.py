@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from exgrpo.errors import ConfigError, StoreError
-from exgrpo.train.checkpoint import FILE
+from exgrpo.train.checkpoint import FILE, checkpoints, is_whole, last_checkpoint
 
 from ..experience.helpers import everything
 from .conftest import make_trainer, read_metrics
@@ -78,3 +78,62 @@ def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path):
     with pytest.raises(ConfigError, match=r"(?s)a checkpoint in.*hint"):
         trainer.train(resume_from_checkpoint=True)
     trainer.experience.close()
+
+
+def test_a_torn_checkpoint_is_never_chosen_and_goes_away(tmp_path, whole):
+    directory, (expected_weights, expected_store) = whole
+    for tear in ("seal", "file", "missing"):
+        run = tmp_path / tear
+        shutil.copytree(directory, run)
+        if tear == "seal":
+            (run / "checkpoint-6" / FILE).write_text('{"schema_version": 1, "step"')
+        elif tear == "file":
+            path = run / "checkpoint-6" / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:-1])
+        else:
+            (run / "checkpoint-6" / "optimizer.pt").unlink()
+        assert last_checkpoint(run) == run / "checkpoint-3"
+        trainer = make_trainer(run, **SAVING)
+        found_weights, found_store = finish(trainer, resume_from_checkpoint=True)
+        assert found_store == expected_store
+        assert torch.equal(found_weights, expected_weights)
+        assert is_whole(run / "checkpoint-6")  # written anew
+
+
+def test_whole_checkpoints_after_the_chosen_one_are_set_aside(tmp_path, whole):
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    trainer = make_trainer(run, **{**SAVING, "max_steps": 4})
+    finish(trainer, resume_from_checkpoint=str(run / "checkpoint-3"))
+    assert (run / "superseded-checkpoint-6").is_dir()
+    assert last_checkpoint(run).name == "checkpoint-4"
+
+
+def test_a_run_that_stopped_before_its_first_checkpoint_begins_again(tmp_path, whole):
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    for name in ("checkpoint-3", "checkpoint-6"):
+        shutil.rmtree(run / name)
+    assert last_checkpoint(run) is None
+    found_weights, found_store = finish(make_trainer(run, **SAVING), resume_from_checkpoint=True)
+    assert found_store == whole[1][1]
+    assert torch.equal(found_weights, whole[1][0])
+    assert read_metrics(run)[:6] == read_metrics(whole[0])[:6]
+
+
+def test_a_finished_run_takes_no_further_step(tmp_path, whole):
+    run = tmp_path / "run"
+    shutil.copytree(whole[0], run)
+    trainer = make_trainer(run, **SAVING)
+    found_weights, found_store = finish(trainer, resume_from_checkpoint=True)
+    assert trainer.batches == []
+    assert trainer.state.global_step == 6
+    assert torch.equal(found_weights, whole[1][0])
+    assert found_store == whole[1][1]
+
+
+def test_a_checkpoint_waits_for_the_end_of_a_batch_that_serves_several_updates(tmp_path):
+    trainer = make_trainer(tmp_path, save_strategy="steps", save_steps=1, max_steps=4, steps_per_generation=4)
+    trainer.train()
+    trainer.experience.close()
+    assert [folder.name for folder in checkpoints(tmp_path)] == ["checkpoint-4", "checkpoint-2"]

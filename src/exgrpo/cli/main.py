@@ -46,8 +46,19 @@ VERIFY_EXAMPLES = """examples:
 """
 
 
+BACKUP_EXAMPLES = """examples:
+  exgrpo experience backup runs/mine/experience.sqlite before-the-change.sqlite
+"""
+ROLLBACK_EXAMPLES = """examples:
+  exgrpo experience rollback runs/mine/experience.sqlite 120
+"""
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, 1 for an error of ours, 2 for wrong words on the line."""
+    """Run the command line and return its exit status.
+
+    0; 1 for an error of ours; 2 for wrong words on the line; 143 for a run that SIGTERM stopped.
+    """
     parser = _parser()
     arguments, overrides = parser.parse_known_args(argv)
     if arguments.run is None:
@@ -59,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(arguments.run(arguments, overrides))
     except ExGRPOError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return error.exit_status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -160,6 +171,17 @@ def _add_experience(commands: Subparsers) -> None:
     verify.add_argument("--config", type=Path, help="configuration of the run (default: config.yaml beside the store)")
     verify.add_argument("--quarantine", action="store_true", help="keep what fails from replay, without deleting it")
     verify.add_argument("--json", action="store_true", help="print the outcome as JSON on stdout")
+    _add_maintenance(group)
+
+
+def _add_maintenance(group: Subparsers) -> None:
+    backup = _add(group, "backup", "copy a store, also while a run writes it", BACKUP_EXAMPLES, _experience_backup)
+    backup.add_argument("store", type=Path, help="the database")
+    backup.add_argument("target", type=Path, help="the copy; must not exist yet")
+    what = "take a store back to an earlier step, for good"
+    rollback = _add(group, "rollback", what, ROLLBACK_EXAMPLES, _experience_rollback)
+    rollback.add_argument("store", type=Path, help="the database; no run may own it")
+    rollback.add_argument("step", type=int, help="the step to go back to; 0 empties it")
 
 
 # torch and transformers take seconds to import: only the commands that need them do.
@@ -236,6 +258,22 @@ def _experience_verify(arguments: argparse.Namespace, overrides: list[str]) -> i
 
     outcome = verify_store(arguments.store, arguments.config, overrides, quarantine=arguments.quarantine)
     print(json.dumps(outcome.as_dict(), indent=2) if arguments.json else outcome.as_text())
+    return 0
+
+
+def _experience_backup(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    from exgrpo.experience.maintenance import backup
+
+    step = backup(arguments.store, arguments.target)
+    print(f"{arguments.target} holds {arguments.store} as of step {step}")
+    return 0
+
+
+def _experience_rollback(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    from exgrpo.experience.maintenance import roll_back
+
+    before, now = roll_back(arguments.store, arguments.step)
+    print(f"{arguments.store} went from step {before} to step {now}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ import torch
 
 from exgrpo.objective import PolicyLoss, useless_groups
 from exgrpo.train.compat import GeneratedRows, RecordedRow
-from exgrpo.types import Group, Replay, ReplayPlan, Rollout
+from exgrpo.types import Group, Replay, ReplayPlan, Rollout, Verdict
 
 
 @dataclass
@@ -92,12 +93,31 @@ class StepBatch:
 
     def replayed_entropies(self) -> dict[str, float]:
         """Return experience id -> mean token entropy of the replayed rows under the policy of this step (nats)."""
-        return {replay.experience.id: float(self.mean_entropies[row]) for row, replay in self.recorded_rows.items()}
+        entropies = {
+            replay.experience.id: float(self.mean_entropies[row]) for row, replay in self.recorded_rows.items()
+        }
+        return {key: entropy for key, entropy in entropies.items() if math.isfinite(entropy)}
 
     def useful_groups(self) -> list[bool]:
         """Return for each group [Q] whether its rewards differ, so that it teaches something."""
         assert self.generated is not None
         return (~useless_groups(self.generated.rewards, self.group_size)).tolist()
+
+    def needed_groups(self, success_reward: float) -> list[bool]:
+        """Return for each group [Q] whether a forward is spent on it: it teaches, or holds successes worth keeping.
+
+        Without rewards for some of its rows, or with other rewards beside the answer's, a partly solved group may have
+        equal rewards: it teaches nothing, but its successes are stored with their log-probs.
+
+        Args:
+            success_reward: as in `groups`.
+        """
+        num_rows = len(self.question_ids) * self.group_size
+        right = np.array([self._verdict(row, success_reward) == "correct" for row in range(num_rows)])
+        right[list(self.recorded_rows)] = True
+        num_correct = right.reshape(-1, self.group_size).sum(axis=1)
+        partly_solved = (num_correct > 0) & (num_correct < self.group_size)
+        return (partly_solved | np.array(self.useful_groups())).tolist()
 
     def groups(self, *, success_reward: float, is_truncated: Callable[[Sequence[int]], bool]) -> list[Group]:
         """Return the batch as groups for the commit.
@@ -128,19 +148,29 @@ class StepBatch:
         assert self.generated is not None
         response_ids = self.generated.response_ids[row]
         reward = float(self.generated.rewards[row])
+        log_probs = self.log_probs[row, : len(response_ids)]
         measured = bool(self.measured[row])
-        verdict = self.generated.verdicts[row] if self.generated.verdicts else None
-        if verdict is None:
-            verdict = "unparsed" if np.isnan(reward) else "correct" if reward >= success_reward else "wrong"
+        broken = measured and not (torch.isfinite(log_probs).all() and torch.isfinite(self.mean_entropies[row]))
+        verdict = self._verdict(row, success_reward)
+        if broken:  # whatever it is worth, it could not be replayed
+            verdict, measured = "crashed", False
         return Rollout(
             response_ids=np.asarray(response_ids, dtype=np.int32),
-            behaviour_log_probs=self.log_probs[row, : len(response_ids)].numpy().copy() if measured else None,
+            behaviour_log_probs=log_probs.numpy().copy() if measured else None,
             reward=reward,
             correct=verdict == "correct",
             verdict=verdict,
             mean_entropy=float(self.mean_entropies[row]) if measured else None,
             truncated=is_truncated(response_ids),
         )
+
+    def _verdict(self, row: int, success_reward: float) -> Verdict:
+        assert self.generated is not None
+        logged = self.generated.verdicts[row] if self.generated.verdicts else None
+        if logged is not None:
+            return logged
+        reward = float(self.generated.rewards[row])
+        return "unparsed" if np.isnan(reward) else "correct" if reward >= success_reward else "wrong"
 
     def _make_room(self, num_rows: int, num_tokens: int) -> None:
         self.log_probs = torch.zeros(num_rows, num_tokens)

@@ -21,21 +21,21 @@ def deal(chunks: Sequence[Rows], *, keep_useless: bool) -> list[Rows]:
     The loss stays what it was, because each row's weight was fixed before. Each micro-batch holds at least one row.
 
     Args:
-        chunks: the micro-batches of one update; every row of the same padded length. `useful` [b] says which rows teach
-            something.
+        chunks: the micro-batches of one update; every row of the same padded length. `needed` [b] says which rows
+            a forward is spent on in any case.
         keep_useless: whether the others stay, for an entropy bonus.
     """
     rows = {name: _joined([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = (rows["prompt_mask"].sum(dim=1) + rows["completion_mask"].sum(dim=1)).cpu().numpy()
-    useful = rows["useful"].cpu().numpy()
+    needed = rows["needed"].cpu().numpy()
     kept = np.arange(len(lengths))
     if not keep_useless:
         # A micro-batch cannot be empty: where too few rows teach something, the shortest of the others fill up.
-        wanted = max(int(useful.sum()), len(chunks))
-        kept = np.lexsort((lengths, ~useful))[:wanted]
+        wanted = max(int(needed.sum()), len(chunks))
+        kept = np.lexsort((lengths, ~needed))[:wanted]
     order = kept[np.argsort(lengths[kept], kind="stable")]
     parts = np.split(order, _boundaries(lengths[order], len(chunks)))
-    return [_trimmed(rows, torch.as_tensor(part, device=rows["useful"].device)) for part in parts]
+    return [_trimmed(rows, torch.as_tensor(part, device=rows["needed"].device)) for part in parts]
 
 
 def _joined(tensors: list[torch.Tensor]) -> torch.Tensor:

@@ -32,7 +32,9 @@ class MetricsWriter(TrainerCallback):
             path = self._directory / file
             if state.is_world_process_zero and path.exists():
                 lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-                kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
+                # A crash may have cut the last line.
+                whole = [line for line in lines if line.endswith("\n")]
+                kept = [line for line in whole if json.loads(line)["step"] <= state.global_step]
                 replace_file(path, "".join(kept))
 
     def on_log(

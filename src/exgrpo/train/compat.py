@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from packaging.version import Version
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import TrainOutput
 from trl import GRPOTrainer
 from trl.data_utils import is_conversational
 
@@ -34,6 +39,7 @@ OVERRIDDEN_METHODS: dict[str, tuple[str, ...]] = {
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_get_per_token_logps_and_entropies": ("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
     "_compute_loss": ("self", "model", "inputs"),
+    "_load_from_checkpoint": ("self", "resume_from_checkpoint"),
 }
 PRIVATE_ATTRIBUTES = (
     *("_step", "_metrics", "_tokenizer", "_buffered_inputs", "_pending_extra_logs"),
@@ -225,6 +231,21 @@ class HookedGRPOTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         log_probs, entropies = self.token_statistics(model, inputs)
         return self.policy_loss(log_probs, entropies, inputs["completion_mask"].bool(), inputs)
+
+    # ---- a run that had come to its end ------------------------------------------------------------------------------
+
+    def is_finished(self, folder: Path) -> bool:
+        """Return whether a checkpoint stands at the last step; transformers would take one more from there."""
+        state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+        if self.args.max_steps > 0:
+            return bool(state.global_step >= self.args.max_steps)
+        return bool(state.global_step >= state.max_steps and self.args.num_train_epochs <= state.num_train_epochs)
+
+    def load_finished(self, folder: Path) -> TrainOutput:
+        """Take the weights and the state of a checkpoint, without training."""
+        self._load_from_checkpoint(str(folder))
+        self.state = TrainerState.load_from_json(str(folder / TRAINER_STATE_NAME))
+        return TrainOutput(self.state.global_step, math.nan, {})
 
     # ---- accessors ---------------------------------------------------------------------------------------------------
 

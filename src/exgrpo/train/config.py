@@ -130,6 +130,14 @@ class ExGRPOConfig(GRPOConfig):
         },
     )
 
+    max_skipped_updates: int = field(
+        default=3,
+        metadata={
+            "help": "Updates in a row that are skipped because loss, log-probs, ratios or gradients are not finite; "
+            "one more stops the run."
+        },
+    )
+
     def __post_init__(self) -> None:
         """Check what we add, then let TRL check its own; nothing is loaded before both have passed."""
         self._refuse_bad_groups()
@@ -230,6 +238,17 @@ class ExGRPOConfig(GRPOConfig):
                 expected="exact with uncertainty=negative_log_prob: what is cached are entropies",
                 found=self.entropy_scoring,
                 hint="set entropy_scoring=exact, or uncertainty=entropy",
+            )
+        if self.max_skipped_updates < 0:
+            raise ConfigError(
+                "max_skipped_updates", expected="0 or more", found=self.max_skipped_updates, hint="0 stops at the first"
+            )
+        if self.save_total_limit is not None and self.save_total_limit < 2:
+            raise ConfigError(
+                "save_total_limit",
+                expected="at least 2: the older checkpoint is deleted before the new one is known to be whole",
+                found=self.save_total_limit,
+                hint="set it to 2",
             )
         if self.world_size > 1:
             raise ConfigError(

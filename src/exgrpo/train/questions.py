@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -72,9 +71,10 @@ def question_ids(dataset: Dataset, args: ExGRPOConfig) -> list[str]:
     return ids
 
 
-def store_identity(args: ExGRPOConfig, tokenizer: Any, ids: list[str], reward_funcs: Sequence[Any]) -> StoreIdentity:
+def store_identity(args: ExGRPOConfig, tokenizer: Any, ids: list[str], reward_funcs: Any) -> StoreIdentity:
     """Return what a store must have in common with this run."""
-    verifiers = [function.verifier for function in reward_funcs if isinstance(function, AnswerReward)]
+    functions = reward_funcs if isinstance(reward_funcs, (list, tuple)) else [reward_funcs]
+    verifiers = [function.verifier for function in functions if isinstance(function, AnswerReward)]
     return StoreIdentity(
         num_rollouts=args.num_generations,
         tokenizer=_digest({"vocabulary": tokenizer.get_vocab(), "special": tokenizer.special_tokens_map}),

@@ -15,6 +15,7 @@ from exgrpo.train.callbacks import MetricsWriter, ProgressLines
 from exgrpo.train.checkpoint import last_checkpoint
 from exgrpo.train.prepare import PreparedData, load_tokenizer, open_run_judge, prepare_data, smoke_rollout
 from exgrpo.train.run_config import RunConfig, resolve_model, write_config
+from exgrpo.train.termination import StopOnTermination
 from exgrpo.train.trainer import ExGRPOTrainer
 from exgrpo.verify import Judge, reward_functions
 
@@ -28,7 +29,11 @@ def train(config: RunConfig, *, resume: bool = False) -> Path:
     """
     with ExitStack() as stack:
         trainer = build_trainer(config, stack, resume=resume)
-        trainer.train(resume_from_checkpoint=resume)
+        stop = StopOnTermination(trainer)
+        trainer.add_callback(stop)
+        with stop.listening():
+            trainer.train(resume_from_checkpoint=resume)
+        stop.raise_if_stopped()
         trainer.save_model(str(config.directory / "model"))
     return config.directory
 

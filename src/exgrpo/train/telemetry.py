@@ -51,6 +51,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("fresh/unparsed", "0..1", "Share of fresh rollouts in which no answer was found."),
     Metric("fresh/timed_out", "0..1", "Share of fresh rollouts whose judging took too long."),
     Metric("fresh/crashed", "0..1", "Share of fresh rollouts whose judging failed."),
+    Metric("guard/skipped_updates", "0..1", "Share of updates skipped because something was not finite."),
     Metric("rollouts/generated", "rollouts", "Responses generated in this step; K - 1 for a replayed question."),
     Metric("tokens/generated", "tokens", "Response tokens generated in this step."),
     Metric("tokens/useful", "0..1", "Share of trained response tokens in groups whose rewards differ."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +19,13 @@ from exgrpo.experience import ExperienceReplay, StoreIdentity
 from exgrpo.objective import RowWeights, mixed_policy_loss, row_weights
 from exgrpo.train.batch import StepBatch
 from exgrpo.train.batching import deal
-from exgrpo.train.checkpoint import CheckpointWriter, ExperienceCheckpoint, last_checkpoint
+from exgrpo.train.checkpoint import CheckpointWriter, ExperienceCheckpoint, last_checkpoint, set_aside_later
 from exgrpo.train.compat import GeneratedRows, HookedGRPOTrainer, RecordedRow, check_trl
 from exgrpo.train.config import ExGRPOConfig
-from exgrpo.train.fresh import FreshQuestions
+from exgrpo.train.fresh import FreshQuestions, FreshState
+from exgrpo.train.guards import FiniteGuard
 from exgrpo.train.questions import check_dataset, question_ids, store_identity
+from exgrpo.train.rewards import checked_rewards
 from exgrpo.train.scoring import score_candidates
 from exgrpo.train.telemetry import step_metrics
 from exgrpo.types import Proposal
@@ -86,15 +89,15 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         self.fresh_questions = FreshQuestions(
             ids, shuffle=args.shuffle_dataset, seed=args.seed, batch_questions=args.num_questions
         )
-        super().__init__(model, reward_funcs, args=args, train_dataset=train_dataset, **kwargs)
+        super().__init__(model, checked_rewards(reward_funcs), args=args, train_dataset=train_dataset, **kwargs)
         self._check_model()
         self._objective = args.objective_settings()
         self._fresh_state = self.fresh_questions.state  # after the last commit; a batch under way is not part of it
         self._seconds: dict[str, float] = {}
+        self._guard = FiniteGuard(self, args.max_skipped_updates)
+        self.add_callback(self._guard)
         self.add_callback(CheckpointWriter(self))
-        self.experience = experience or self._open_experience(
-            store_identity(args, self.tokenizer, ids, self.reward_funcs)
-        )
+        self.experience = experience or self._open_experience(store_identity(args, self.tokenizer, ids, reward_funcs))
 
     def _check_model(self) -> None:
         if not isinstance(self.processing_class, PreTrainedTokenizerBase):
@@ -129,17 +132,21 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         """Train as `GRPOTrainer.train` does; a resumed run takes experience and fresh questions back to the checkpoint.
 
         Raises:
-            ConfigError: where the output directory holds the experience of an earlier run that is not resumed, or
-                there is no checkpoint to resume.
+            ConfigError: where the output directory holds the experience of an earlier run that is not resumed, or no
+                run to resume.
             StoreError: where checkpoint and experience do not belong together.
         """
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
         if resume:
-            folder = last_checkpoint(self.args.output_dir) if resume is True else Path(resume)
-            checkpoint = ExperienceCheckpoint.read(folder)
+            folder = last_checkpoint(self.args.output_dir) if resume is True else Path(str(resume))
+            # A run that stopped before its first checkpoint begins again.
+            checkpoint = ExperienceCheckpoint(0, FreshState()) if folder is None else ExperienceCheckpoint.read(folder)
             self.experience.roll_back(checkpoint.step)
+            set_aside_later(self.args.output_dir, folder)
             self.fresh_questions.state = self._fresh_state = checkpoint.fresh
-            return super().train(resume_from_checkpoint=str(folder), **kwargs)
+            if folder is not None and self.is_finished(folder):
+                return self.load_finished(folder)
+            return super().train(resume_from_checkpoint=None if folder is None else str(folder), **kwargs)
         if self.args.experience_path is None and self.experience.status().step > 0:
             raise ConfigError(
                 "output_dir",
@@ -184,12 +191,14 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         candidates = [candidate for question in proposal.questions for candidate in question.candidates]
         if self.args.entropy_scoring == "cached":
             return {candidate.id: candidate.entropy for candidate in candidates}
-        return score_candidates(
+        scores = score_candidates(
             self,
             self.experience.load([candidate.id for candidate in candidates]),
             measure=self.args.uncertainty,
             batch_size=SCORING_BATCH_FACTOR * self.args.per_device_train_batch_size,
         )
+        # A forward that broke down says nothing of a trajectory: what was known of it before stands.
+        return {c.id: scores[c.id] if math.isfinite(scores[c.id]) else c.entropy for c in candidates}
 
     # ---- generate and verify -----------------------------------------------------------------------------------------
 
@@ -214,8 +223,8 @@ class ExGRPOTrainer(HookedGRPOTrainer):
             behaviour[row, : len(record.log_probs)] = torch.from_numpy(record.log_probs.copy())
         output["row"] = torch.arange(len(behaviour), device=behaviour.device)
         output["replayed"] = replayed
-        useful = torch.tensor(batch.useful_groups(), device=behaviour.device)
-        output["useful"] = useful.repeat_interleave(self.num_generations)
+        needed = torch.tensor(batch.needed_groups(self.args.success_reward), device=behaviour.device)
+        output["needed"] = needed.repeat_interleave(self.num_generations)
         output["behaviour_log_probs"] = behaviour
         # Whether fresh rows have log-probs of their own, or those of the training forward are theirs; per row, because
         # TRL shuffles and splits whatever has one entry a row.
@@ -269,6 +278,9 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         if training:
             self._batch.capture(inputs["row"], log_probs, entropies, mask)
             self._batch.note_ratios(loss, inputs["replayed"], mask)
+            questions = [self._batch.question_ids[row // self.num_generations] for row in inputs["row"].tolist()]
+            values = {"loss": loss.loss, "log-probs": log_probs, "importance ratios": loss.log_ratios}
+            self._guard.look_at(values, mask, questions, inputs["replayed"])
         return loss.loss / accumulated
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
