@@ -51,6 +51,10 @@ class NotFiniteError(ExGRPOError):
     """Training has come to numbers that are not finite, and does not get away from them."""
 
 
+class AlarmError(ExGRPOError):
+    """An alarm went off that stops the run."""
+
+
 class StoppedError(ExGRPOError):
     """A run was asked to stop and did so after a whole step, with a checkpoint."""
 

@@ -32,10 +32,12 @@ class ExperienceCheckpoint:
     Attributes:
         step: the last committed step of the experience.
         fresh: the fresh stream after that step.
+        alarms: where the alarms stand (`Alarms.state`).
     """
 
     step: int
     fresh: FreshState
+    alarms: dict[str, Any]
 
     def write(self, folder: Path) -> None:
         """Seal a checkpoint's folder."""
@@ -82,7 +84,7 @@ class ExperienceCheckpoint:
                     hint="resume from an earlier checkpoint; this one is damaged",
                 )
         fresh = values["fresh"]
-        return cls(values["step"], FreshState(fresh["position"], tuple(fresh["deferred"])))
+        return cls(values["step"], FreshState(fresh["position"], tuple(fresh["deferred"])), values["alarms"])
 
 
 class CheckpointWriter(TrainerCallback):

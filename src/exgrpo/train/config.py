@@ -11,6 +11,8 @@ from trl import GRPOConfig
 from exgrpo.errors import ConfigError
 from exgrpo.experience import ReplaySettings
 from exgrpo.objective import ObjectiveSettings
+from exgrpo.train.alarms import parse_alarms, read_alarms
+from exgrpo.train.telemetry import find_metric
 
 LossType = Literal["dr_grpo", "grpo", "bnpo", "dapo"]
 
@@ -130,6 +132,13 @@ class ExGRPOConfig(GRPOConfig):
         },
     )
 
+    alarms: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Alarms on metrics over the defaults, a mapping from names to rules (JSON on the command line), "
+            "such as {entropy_high: {above: 2.0, clear: 1.5, then: on_policy}}; docs/reliability.md has them."
+        },
+    )
     max_skipped_updates: int = field(
         default=3,
         metadata={
@@ -239,6 +248,12 @@ class ExGRPOConfig(GRPOConfig):
                 found=self.entropy_scoring,
                 hint="set entropy_scoring=exact, or uncertainty=entropy",
             )
+        self.alarms = parse_alarms(self.alarms)
+        for alarm in read_alarms(self.alarms):
+            if find_metric(alarm.metric) is None:
+                raise ConfigError(
+                    f"alarm {alarm.name}", expected="a metric of docs/metrics.md", found=alarm.metric, hint="spell it"
+                )
         if self.max_skipped_updates < 0:
             raise ConfigError(
                 "max_skipped_updates", expected="0 or more", found=self.max_skipped_updates, hint="0 stops at the first"

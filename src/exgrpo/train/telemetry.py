@@ -52,6 +52,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("fresh/timed_out", "0..1", "Share of fresh rollouts whose judging took too long."),
     Metric("fresh/crashed", "0..1", "Share of fresh rollouts whose judging failed."),
     Metric("guard/skipped_updates", "0..1", "Share of updates skipped because something was not finite."),
+    Metric("guard/on_policy", "0 or 1", "Whether an alarm keeps replay off from the next step on."),
+    Metric("alarm/*", "0 or 1", "Whether an alarm is on."),
     Metric("rollouts/generated", "rollouts", "Responses generated in this step; K - 1 for a replayed question."),
     Metric("tokens/generated", "tokens", "Response tokens generated in this step."),
     Metric("tokens/useful", "0..1", "Share of trained response tokens in groups whose rewards differ."),

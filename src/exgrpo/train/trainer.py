@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from exgrpo.errors import ConfigError, StoreMismatchError
 from exgrpo.experience import ExperienceReplay, StoreIdentity
 from exgrpo.objective import RowWeights, mixed_policy_loss, row_weights
+from exgrpo.train.alarms import Alarms, parse_alarms
 from exgrpo.train.batch import StepBatch
 from exgrpo.train.batching import deal
 from exgrpo.train.checkpoint import CheckpointWriter, ExperienceCheckpoint, last_checkpoint, set_aside_later
@@ -94,6 +95,7 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         self._objective = args.objective_settings()
         self._fresh_state = self.fresh_questions.state  # after the last commit; a batch under way is not part of it
         self._seconds: dict[str, float] = {}
+        self._alarms = Alarms(parse_alarms(args.alarms))
         self._guard = FiniteGuard(self, args.max_skipped_updates)
         self.add_callback(self._guard)
         self.add_callback(CheckpointWriter(self))
@@ -140,10 +142,13 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         if resume:
             folder = last_checkpoint(self.args.output_dir) if resume is True else Path(str(resume))
             # A run that stopped before its first checkpoint begins again.
-            checkpoint = ExperienceCheckpoint(0, FreshState()) if folder is None else ExperienceCheckpoint.read(folder)
+            checkpoint = (
+                ExperienceCheckpoint(0, FreshState(), {}) if folder is None else ExperienceCheckpoint.read(folder)
+            )
             self.experience.roll_back(checkpoint.step)
             set_aside_later(self.args.output_dir, folder)
             self.fresh_questions.state = self._fresh_state = checkpoint.fresh
+            self._alarms.restore(checkpoint.alarms)
             if folder is not None and self.is_finished(folder):
                 return self.load_finished(folder)
             return super().train(resume_from_checkpoint=None if folder is None else str(folder), **kwargs)
@@ -159,7 +164,7 @@ class ExGRPOTrainer(HookedGRPOTrainer):
 
     def save_experience_state(self, folder: Path) -> None:
         """Add to a checkpoint's folder where experience and fresh questions stand; TRL's files know nothing of them."""
-        ExperienceCheckpoint(self.experience.status().step, self._fresh_state).write(folder)
+        ExperienceCheckpoint(self.experience.status().step, self._fresh_state, self._alarms.state()).write(folder)
 
     # ---- plan --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +174,9 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         step = self.experience.status().step + 1
         num_questions = num_rows // self.num_generations
         with self._timed("time/plan_s"):
-            proposal = self.experience.propose(step, num_questions)
+            # An alarm may want no replay for a while; successes are collected all the same.
+            asked = 0 if self._alarms.on_policy else num_questions
+            proposal = self.experience.propose(step, asked)
         with self._timed("time/score_s"):
             entropies = self._entropies(proposal)
         with self._timed("time/plan_s"):
@@ -302,7 +309,8 @@ class ExGRPOTrainer(HookedGRPOTrainer):
         with self._timed("time/commit_s"):
             report = self.experience.commit(plan.step, groups, plan)
         self._fresh_state = self.fresh_questions.state
-        self.log_values(step_metrics(batch, groups, report, self.experience.status()) | self._phases())
+        metrics = step_metrics(batch, groups, report, self.experience.status())
+        self.log_values(metrics | self._alarms.look_at(plan.step, metrics) | self._phases())
 
     def _phases(self) -> dict[str, float]:
         """Seconds of the step by phase. TRL plans and generates inside the training step of the first micro-batch."""
