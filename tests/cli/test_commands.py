@@ -152,7 +152,7 @@ def test_a_command_without_overrides_refuses_unknown_words(capsys):
     "command",
     [
         *("train", "quickstart", "data check", "eval", "compare"),
-        *("experience verify", "experience backup", "experience rollback"),
+        *("experience verify", "experience backup", "experience rollback", "experience adopt"),
     ],
 )
 def test_each_command_explains_itself_with_examples(command, capsys):

@@ -49,6 +49,10 @@ VERIFY_EXAMPLES = """examples:
 BACKUP_EXAMPLES = """examples:
   exgrpo experience backup runs/mine/experience.sqlite before-the-change.sqlite
 """
+ADOPT_EXAMPLES = """examples:
+  exgrpo experience adopt old.sqlite --config new.yaml
+  exgrpo train new.yaml --experience_path old.sqlite
+"""
 ROLLBACK_EXAMPLES = """examples:
   exgrpo experience rollback runs/mine/experience.sqlite 120
 """
@@ -178,6 +182,10 @@ def _add_maintenance(group: Subparsers) -> None:
     backup = _add(group, "backup", "copy a store, also while a run writes it", BACKUP_EXAMPLES, _experience_backup)
     backup.add_argument("store", type=Path, help="the database")
     backup.add_argument("target", type=Path, help="the copy; must not exist yet")
+    what = "make a store that of a run with another data set, template or verifier"
+    adopt = _add(group, "adopt", what, ADOPT_EXAMPLES, _experience_adopt, overrides=_OVERRIDES)
+    adopt.add_argument("store", type=Path, help="the database; no run may own it")
+    adopt.add_argument("--config", type=Path, required=True, help="configuration of the new run")
     what = "take a store back to an earlier step, for good"
     rollback = _add(group, "rollback", what, ROLLBACK_EXAMPLES, _experience_rollback)
     rollback.add_argument("store", type=Path, help="the database; no run may own it")
@@ -266,6 +274,13 @@ def _experience_backup(arguments: argparse.Namespace, overrides: list[str]) -> i
 
     step = backup(arguments.store, arguments.target)
     print(f"{arguments.target} holds {arguments.store} as of step {step}")
+    return 0
+
+
+def _experience_adopt(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    from exgrpo.train.adopt import adopt
+
+    print(adopt(arguments.store, arguments.config, overrides).as_text())
     return 0
 
 

@@ -129,6 +129,18 @@ class SQLiteStore:
             self._log(db, usage_events(self.step, usages, self._usages_before(list(usages)).get))
             self._set_usages(db, usages)
 
+    def adopt(self, identity: StoreIdentity, usages: Mapping[str, Usage]) -> None:
+        """Take on the identity of another run, with changes of usage that it needs, in one transaction.
+
+        It is no step and cannot be rolled back: a checkpoint of the earlier run would not fit the store any more.
+        """
+        with self._transaction() as db:
+            self._log(db, usage_events(self.step, usages, self._usages_before(list(usages)).get))
+            self._set_usages(db, usages)
+            text = json.dumps(dataclasses.asdict(identity))
+            db.execute("UPDATE meta SET value = ? WHERE key = 'identity'", (text,))
+        self._identity = identity
+
     def roll_back(self, step: int) -> None:
         """Undo everything after `step`, as if it had never happened, in one transaction."""
         check_reached(self.step, step, str(self._path))

@@ -42,7 +42,8 @@ class StoreIdentity:
                 expected=", ".join(f"{name} {ours[name]}" for name in different),
                 found=", ".join(f"{name} {theirs[name]}" for name in different),
                 hint="use the tokenizer, template, data, verifier and num_generations of the run that filled the "
-                "store, or another experience_path",
+                "store, or another experience_path; exgrpo experience adopt makes it that of another data set, "
+                "template or verifier",
             )
 
 
