@@ -103,11 +103,29 @@ def commit(steps: int = 7) -> dict[str, float]:
     }
 
 
+def opening(num_trajectories: int = 200_000) -> dict[str, float]:
+    """Time of opening a file with many trajectories: nothing of them but the payload is left on the disk."""
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.sqlite"
+        with open_replay(path) as replay:
+            for step in range(1, num_trajectories // 4_000 + 1):
+                groups = batch(rng, [f"q{step}-{n}" for n in range(1_000)], 20, K // 2)
+                replay.commit(step, groups, ReplayPlan(step, 0, (), {}))
+            assert replay.status().trajectories == num_trajectories
+        times = []
+        for _ in range(3):
+            began = time.perf_counter()
+            open_replay(path).close()
+            times.append(time.perf_counter() - began)
+    return {f"open {num_trajectories:,} trajectories, s": statistics.median(times)}
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    figures = propose() | commit()
+    figures = propose() | commit() | opening()
     if parser.parse_args().json:
         print(json.dumps(figures, indent=2))
     else:
