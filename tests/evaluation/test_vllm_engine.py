@@ -8,6 +8,7 @@ import pytest
 
 from exgrpo.assets import chain_base_path
 from exgrpo.errors import ConfigError
+from exgrpo.evaluation.engines import Sampling
 from exgrpo.evaluation.vllm_engine import VLLMEngine
 from exgrpo.tasks.chain import is_valid
 
@@ -23,13 +24,13 @@ def test_without_vllm_there_is_one_clear_error():
 @pytest.mark.skipif(not INSTALLED, reason="vLLM is not installed")
 def test_vllm_samples_the_policy_with_a_seed():
     engine = VLLMEngine(str(chain_base_path()), dtype="float32", max_model_len=128)
-    settings = {"max_new_tokens": 60, "seed": 0, "top_p": 1.0}
-    first = engine.sample(["3+7-5=", "1+2-3+4="], num_samples=3, temperature=1.0, **settings)
+    prompts, three = ["3+7-5=", "1+2-3+4="], Sampling(3, max_new_tokens=60, seed=0, temperature=1.0)
+    first = engine.sample(prompts, three)
     assert [len(answers) for answers in first] == [3, 3]
-    assert first == engine.sample(["3+7-5=", "1+2-3+4="], num_samples=3, temperature=1.0, **settings)
+    assert first == engine.sample(prompts, three)
     assert not any(response.truncated for answers in first for response in answers)
-    ((greedy,),) = engine.sample(["3+7-5="], num_samples=1, temperature=0.0, **settings)
+    ((greedy,),) = engine.sample(["3+7-5="], Sampling(1, max_new_tokens=60, seed=0, temperature=0.0))
     assert is_valid("3+7-5=", greedy.text)
-    ((cut,),) = engine.sample(["3+7-5="], num_samples=1, temperature=0.0, **{**settings, "max_new_tokens": 2})
+    ((cut,),) = engine.sample(["3+7-5="], Sampling(1, max_new_tokens=2, seed=0, temperature=0.0))
     assert cut.truncated
     assert cut.num_tokens == 2

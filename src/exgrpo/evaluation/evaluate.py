@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from exgrpo.evaluation.benchmarks import Benchmark, Suite
-from exgrpo.evaluation.engines import Engine
+from exgrpo.evaluation.engines import Engine, Sampling
 from exgrpo.evaluation.records import Record, append_records, cut_to, open_directory, read_records
 from exgrpo.evaluation.summary import SuiteScores, score_benchmark, score_groups
 from exgrpo.seeding import derive_rng
@@ -112,14 +112,8 @@ def _sample_chunk(
     engine: Engine, benchmark: Benchmark, questions: Sequence[Row], judge: Judge, number: int
 ) -> list[Record]:
     seed = int(derive_rng(benchmark.seed, "evaluation", benchmark.name, step=number).integers(2**31))
-    responses = engine.sample(
-        [question["prompt"] for question in questions],
-        num_samples=benchmark.num_samples,
-        max_new_tokens=benchmark.max_new_tokens,
-        seed=seed,
-        temperature=benchmark.temperature,
-        top_p=benchmark.top_p,
-    )
+    sampling = Sampling(benchmark.num_samples, benchmark.max_new_tokens, seed, benchmark.temperature, benchmark.top_p)
+    responses = engine.sample([question["prompt"] for question in questions], sampling)
     rows = [
         (question, sample, response)
         for question, answers in zip(questions, responses, strict=True)

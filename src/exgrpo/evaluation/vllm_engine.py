@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from exgrpo.errors import ConfigError
-from exgrpo.evaluation.engines import Progress
+from exgrpo.evaluation.engines import Sampling
 from exgrpo.evaluation.generate import Prompt, Response, prompt_ids
 
 
@@ -33,25 +33,17 @@ class VLLMEngine:
         self._llm = vllm.LLM(model=model, generation_config="vllm", **settings)
         self._tokenizer = self._llm.get_tokenizer()
 
-    def sample(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        num_samples: int,
-        max_new_tokens: int,
-        seed: int,
-        temperature: float,
-        top_p: float,
-        progress: Progress | None = None,
-    ) -> list[list[Response]]:
+    def sample(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[list[Response]]:
         """Return [Q][num_samples] responses (see `Engine`)."""
-        sampling = self._vllm.SamplingParams(
-            n=num_samples, temperature=temperature, top_p=top_p, max_tokens=max_new_tokens, seed=seed
+        parameters = self._vllm.SamplingParams(
+            n=sampling.num_samples,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_new_tokens,
+            seed=sampling.seed,
         )
         ids = [{"prompt_token_ids": prompt_ids(self._tokenizer, prompt)} for prompt in prompts]
-        outputs = self._llm.generate(ids, sampling, use_tqdm=False)
-        if progress is not None:
-            progress(len(prompts) * num_samples, len(prompts) * num_samples)
+        outputs = self._llm.generate(ids, parameters, use_tqdm=False)
         return [[self._response(completion) for completion in output.outputs] for output in outputs]
 
     def _response(self, completion: Any) -> Response:

@@ -8,10 +8,9 @@ from typing import Any
 
 from exgrpo.errors import ConfigError
 from exgrpo.types import Judgement
-from exgrpo.verify.extract import after_thinking, last_boxed
+from exgrpo.verify.extract import after_thinking, last_boxed, last_tag
 
 _WRAPPERS = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mathit|rm|bf)\b|[{}$*_`\"']")
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 
 
 class ChoiceVerifier:
@@ -75,9 +74,9 @@ class _Labels:
         boxed = last_boxed(text)
         if boxed is not None:
             return self.first(boxed)
-        tags = _TAG.findall(text)
-        if tags:
-            return self.first(tags[-1])
+        tag = last_tag(text)
+        if tag is not None:
+            return self.first(tag)
         plain = _WRAPPERS.sub("", text)
         for phrase in reversed(self._phrase.findall(plain)):
             if label := self.first(phrase):

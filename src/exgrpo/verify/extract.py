@@ -48,6 +48,12 @@ def last_boxed(text: str) -> str | None:
     return ", ".join(content for content in contents if content)
 
 
+def last_tag(text: str) -> str | None:
+    """Return the content of the last `<answer>` tag, None where there is none."""
+    tags = _TAG.findall(text)
+    return str(tags[-1]).strip() if tags else None
+
+
 def final_answer(text: str) -> str | None:
     """Return the answer that a text states: the last box, the last `<answer>` tag, or what follows "the answer is".
 
@@ -56,9 +62,9 @@ def final_answer(text: str) -> str | None:
     boxed = last_boxed(text)
     if boxed is not None:
         return boxed
-    tags = _TAG.findall(text)
-    if tags:
-        return str(tags[-1]).strip()
+    tag = last_tag(text)
+    if tag is not None:
+        return tag
     phrases = _PHRASE.findall(text)
     if not phrases:
         return None
