@@ -28,11 +28,11 @@ def token_loss(log_prob, past, advantage, replayed, *, shaping="ratio", beta=0.1
     return -(w if shaping == "none" else clipped / advantage if advantage else 0.0) * advantage
 
 
-def mixed_loss(rows, *, loss_type, max_response_length, num_tokens=None, **settings):
-    """Loss of rows (log_probs, pasts, advantage, replayed), each as long as its response."""
+def mixed_loss(rows, *, loss_type, max_response_length, num_tokens=None, of=float, **settings):
+    """Loss of rows (log_probs, pasts, advantage, replayed), each as long as its response; `of` of every token loss."""
     sums, lengths = [], []
     for log_probs, pasts, advantage, replayed in rows:
-        losses = [token_loss(p, q, advantage, replayed, **settings) for p, q in zip(log_probs, pasts, strict=True)]
+        losses = [of(token_loss(p, q, advantage, replayed, **settings)) for p, q in zip(log_probs, pasts, strict=True)]
         sums.append(sum(losses))
         lengths.append(len(losses))
     if loss_type == "dr_grpo":
