@@ -1,12 +1,14 @@
 """Kills real training processes and resumes them: python kill_harness.py CONFIG DIRECTORY MOMENTS_JSON.
 
-Imports once and forks a process for each run, so that a kill costs no minute. A moment is a number of seconds after the
-start, or the name of a place and how many times it is passed before the process kills itself there.
+Imports once and forks a process for each run, so that a kill costs no minute. A moment is a time after the start, as a
+part of the time that the whole run took, or the name of a place and how many times it is passed before the process
+kills itself there.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -55,8 +57,8 @@ def die_at(place: str, passes: int) -> None:
     setattr(owner, name, dying)
 
 
-def run(words: list[str], moment: Any, log: Path) -> str:
-    """Train in a process of its own, and return `killed`, or `exit N`."""
+def run(words: list[str], log: Path, place: list[Any] | None = None, after_s: float = math.inf) -> str:
+    """Train in a process of its own, killed at a place or after a time, and return `killed`, or `exit N`."""
     child = os.fork()
     if child == 0:
         with log.open("a") as stream:
@@ -64,17 +66,17 @@ def run(words: list[str], moment: Any, log: Path) -> str:
             os.dup2(stream.fileno(), 2)
         status = 99
         try:
-            if isinstance(moment, list):
-                die_at(*moment)
+            if place is not None:
+                die_at(*place)
             status = main(words)
         finally:
             os._exit(status)
-    deadline = time.monotonic() + moment if isinstance(moment, float) else None
+    deadline = time.monotonic() + after_s
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return "killed" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
-        if deadline is not None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             os.kill(child, signal.SIGKILL)
         time.sleep(0.002)
 
@@ -83,11 +85,15 @@ def play(config: str, directory: Path, moments: list[Any]) -> list[str]:
     """Train once without a kill, and once with a kill at each moment until the last process finishes."""
     log = directory / "log.txt"
     words = ["train", config, "--output_dir"]
-    outcomes = [run([*words, str(directory / "whole")], None, log)]
+    begun = time.monotonic()
+    outcomes = [run([*words, str(directory / "whole")], log)]
+    whole_s = time.monotonic() - begun
     killed = directory / "killed"
     for moment in [*moments, None]:
         started = (killed / "metrics.jsonl").exists() or any(killed.glob("checkpoint-*"))
-        outcomes.append(run([*words, str(killed), *(["--resume"] if started else [])], moment, log))
+        place = moment if isinstance(moment, list) else None
+        after_s = moment * whole_s if isinstance(moment, float) else math.inf
+        outcomes.append(run([*words, str(killed), *(["--resume"] if started else [])], log, place, after_s))
     return outcomes
 
 

@@ -37,9 +37,9 @@ NUM_RANDOM = 8
 
 
 def moments(updates):
-    """The places, in a mixed order, and random times, reproducible by the seed of the day that a build sets."""
+    """The places and random parts of a whole run, mixed, reproducible by the seed of the day that a build sets."""
     rng = derive_rng(int(os.environ.get("EXGRPO_KILL_SEED", "0")), "kills", step=updates)
-    times = [float(seconds) for seconds in rng.uniform(0.2, 3.0, size=NUM_RANDOM)]
+    times = [float(part) for part in rng.uniform(0.02, 0.12, size=NUM_RANDOM)]
     mixed = [*PLACES, *times]
     return [mixed[n] for n in rng.permutation(len(mixed))]
 
@@ -73,9 +73,9 @@ def test_a_run_killed_again_and_again_equals_one_that_was_not(tmp_path, updates)
     first, *killed, last = json.loads(done.stdout.splitlines()[-1])
     log = (tmp_path / "log.txt").read_text()
     assert first == last == "exit 0", log
-    # A process may come to its end before its moment; most do not.
+    # The last processes may come to the end of training before their moment; most do not.
     assert set(killed) <= {"killed", "exit 0"}, log
-    assert killed.count("killed") >= 15, killed
+    assert killed.count("killed") >= len(PLACES), killed
     whole, resumed = (tmp_path / name for name in ("whole", "killed"))
     steps = [[line for line in read_metrics(run) if "experience/step" in line] for run in (whole, resumed)]
     assert len(steps[0]) == 40
